@@ -1,0 +1,1 @@
+"""From NVML readings to signatures."""

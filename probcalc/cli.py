@@ -1,0 +1,227 @@
+"""The command ``probcalc``.
+
+Exit status: 0 done; 1 over a limit by ``--fail-over``; 2 bad input, with one line
+on standard error; 130 interrupted; 141 when the reader of the output went away.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from importlib import resources
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from probcalc._version import __version__
+from probcalc.errors import InputError, ProbcalcError
+from probcalc.units import quantity
+
+if TYPE_CHECKING:
+    from importlib.resources.abc import Traversable
+
+    from probcalc.planfile import Plan
+
+__all__ = ["main"]
+
+DEFAULT_LEVELS = (0.5, 0.9, 0.99, 0.999)
+_BUDGET_HELP = """\
+examples:
+  probcalc budget --example attention --limit "3.4 J"
+  probcalc budget plan.toml -p 0.5 0.99 --sf 1e-9 --json
+  probcalc budget plan.toml --limit "52 J" --fail-over 0.01 || echo too much
+"""
+
+
+class _Parser(argparse.ArgumentParser):
+    """A parser whose errors are one line."""
+
+    def error(self, message: str) -> NoReturn:
+        raise InputError(f"{message} (see {self.prog} --help)")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(
+        prog="probcalc",
+        description="Energy and time of composed computations, as whole laws.",
+        epilog=_BUDGET_HELP,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=__version__)
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    budget = commands.add_parser(
+        "budget",
+        help="time and energy of a plan: mean, sd, quantiles, chance of overrun",
+        description="Time and energy of one execution of a plan, each with its error.",
+        epilog=_BUDGET_HELP,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = budget.add_argument
+    add(
+        "plan", nargs="?", metavar="PLAN", help="plan file (TOML); - for standard input"
+    )
+    add("--example", metavar="NAME", help="a plan that comes with the package")
+    add("--list-examples", action="store_true", help="names of those plans, and leave")
+    add(
+        "--expression",
+        metavar="TEXT",
+        help="use this in place of the plan's expression",
+    )
+    add(
+        "-p",
+        type=float,
+        nargs="+",
+        metavar="P",
+        help="quantiles by P(X <= x); default 0.5 0.9 0.99 0.999",
+    )
+    add(
+        "--sf",
+        type=float,
+        nargs="+",
+        metavar="Q",
+        help="quantiles by P(X > x), exact for small Q such as 1e-9",
+    )
+    add("--limit", metavar="ENERGY", help='P(energy > this), such as "3.4 J"')
+    add("--time-limit", metavar="TIME", help='P(time > this), such as "5 ms"')
+    add(
+        "--fail-over",
+        type=float,
+        metavar="P",
+        help="exit 1 unless every limit is surely exceeded with probability <= P",
+    )
+    add("--method", default="auto", help="auto (default), exact or moments")
+    add("--rtol", type=float, default=1e-4, help="width of a bracket, default 1e-4")
+    add("--json", action="store_true", help="write JSON, in s and J")
+    add("--plot", metavar="FILE", help="draw both laws to a .png, .svg or .pdf file")
+    return parser
+
+
+def _examples() -> dict[str, Traversable]:
+    folder = resources.files("probcalc") / "examples"
+    return {
+        entry.name.removesuffix(".toml"): entry
+        for entry in sorted(folder.iterdir(), key=lambda entry: entry.name)
+        if entry.name.endswith(".toml")
+    }
+
+
+def _list_examples() -> Iterator[str]:
+    """Name and description of every example."""
+    import tomllib
+
+    for name, entry in _examples().items():
+        document = tomllib.loads(entry.read_text(encoding="utf-8"))
+        yield f"{name:<12} {document.get('description', '')}"
+
+
+def _read(arguments: argparse.Namespace) -> Plan:
+    from probcalc.planfile import read_plan
+
+    if (arguments.plan is None) == (arguments.example is None):
+        raise InputError("give one of PLAN (- for standard input) and --example NAME")
+    options: dict[str, Any] = {"expression": arguments.expression}
+    if arguments.example is not None:
+        from probcalc.expression import nearest
+
+        examples = _examples()
+        if arguments.example not in examples:
+            raise InputError(
+                f"no example {arguments.example[:60]!r}"
+                f"{nearest(arguments.example, tuple(examples))}"
+            )
+        with resources.as_file(examples[arguments.example]) as path:
+            return read_plan(path, **options)
+    if arguments.plan == "-":
+        return read_plan(getattr(sys.stdin, "buffer", sys.stdin), **options)
+    return read_plan(arguments.plan, **options)
+
+
+def _checked(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Check everything that can be checked before the plan is worked out."""
+    points = [("p", p) for p in arguments.p or ()]
+    points += [("sf", q) for q in arguments.sf or ()]
+    points = points or [("p", p) for p in DEFAULT_LEVELS]
+    for name, level in points:
+        if not 0.0 < level < 1.0:
+            option = "-p" if name == "p" else "--sf"
+            raise InputError(f"{option}: {level!r} found; expected between 0 and 1")
+    limits: dict[str, float] = {}
+    if arguments.limit is not None:
+        limits["energy"] = quantity(
+            arguments.limit, dimension="energy", where="--limit"
+        )
+    if arguments.time_limit is not None:
+        limits["time"] = quantity(
+            arguments.time_limit, dimension="time", where="--time-limit"
+        )
+    if arguments.fail_over is not None:
+        if not 0.0 <= arguments.fail_over < 1.0:
+            raise InputError(
+                f"--fail-over: {arguments.fail_over!r} found; expected 0 <= P < 1"
+            )
+        if not limits:
+            raise InputError("--fail-over: needs --limit or --time-limit")
+    if not 0.0 < arguments.rtol < 1.0:
+        raise InputError(f"--rtol: {arguments.rtol!r} found; expected between 0 and 1")
+    return {"levels": points, "limits": limits, "rtol": arguments.rtol}
+
+
+def _budget(arguments: argparse.Namespace) -> int:
+    if arguments.list_examples:
+        print("\n".join(_list_examples()))
+        return 0
+    asked = _checked(arguments)
+    plan = _read(arguments)
+    from probcalc import report
+    from probcalc.predict import predict
+
+    prediction = predict(plan.term, arguments.method, baselines=plan.baselines)
+    found = report.budget(plan, prediction, **asked)
+    if arguments.plot is not None:
+        report.plot(prediction, found, arguments.plot)
+    if arguments.json:
+        print(json.dumps(found, indent=2, allow_nan=False))
+    else:
+        print(report.as_text(found))
+    if arguments.fail_over is not None:
+        over = [p for p in found["probability_over"].values() if p is not None]
+        if any(p["upper"] > arguments.fail_over for p in over):
+            return 1
+    return 0
+
+
+def _say(message: object) -> int:
+    line = " ".join(str(message).split())
+    print(f"probcalc: {line}", file=sys.stderr)
+    return 2
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit status.
+
+    Parameters
+    ----------
+    argv : sequence of str, optional
+        Arguments without the program's name; those of the process by default.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        reconfigure = getattr(stream, "reconfigure", None)
+        if reconfigure is not None:  # a terminal without Unicode shows escapes
+            reconfigure(errors="backslashreplace")
+    try:
+        status = _budget(_parser().parse_args(argv))
+        sys.stdout.flush()
+        return status
+    except ProbcalcError as error:
+        return _say(error)
+    except BrokenPipeError:
+        # Keeps the interpreter from failing once more when it flushes at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
+    except OSError as error:
+        return _say(error)
+    except MemoryError:
+        return _say("not enough memory for this plan")
+    except KeyboardInterrupt:
+        return 130

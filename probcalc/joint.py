@@ -1,0 +1,1896 @@
+"""Laws of two dependent quantities: time T and energy x above a baseline.
+
+An element is a pair (T, x) with E = weight * T + x (calculus, section 2). Sequential
+composition adds both coordinates; parallel composition takes the largest time and adds
+x. Where T and x of an operand depend on each other the joint law has to be composed:
+here, on a grid of T and x, with x in the Fourier domain throughout.
+
+Operands are independent fresh draws, even the same object twice.
+
+How the bracket comes about. E is the largest, over the paths of the expression, of
+``weight * (sum of T on the path) + sum of all x``: increasing and convex in every
+coordinate of every leaf. Rounding each coordinate down (up) gives a law that is surely
+below (above). Splitting a coordinate between its two neighbours with the mean kept adds
+noise that is, given the leaves, independent, of mean zero and at most one step wide:
+Hoeffding's inequality along one path bounds how far it lowers E, a union over paths how
+far it raises it (`probcalc.kernels.joint.bracket`). Many leaves: the second is the
+narrower, by about the square root of their number.
+"""
+
+from __future__ import annotations
+
+import math
+import numbers
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from probcalc.composed import MEMORY, Composed, maximum, repeat, scale, sum_of
+from probcalc.distribution import (
+    Bounds,
+    Constant,
+    Distribution,
+    Empirical,
+    Kind,
+    Probability,
+    Quantile,
+    as_law,
+    as_samples,
+    generator,
+    levels,
+)
+from probcalc.errors import InputError, ToleranceError
+from probcalc.families import family_of
+from probcalc.lattice import Lattice, LatticeBounds
+
+__all__ = [
+    "Joint",
+    "JointAffine",
+    "JointIndependent",
+    "JointMaximum",
+    "JointRuns",
+    "JointSum",
+    "Weighted",
+    "joint_maximum",
+    "joint_repeat",
+    "joint_sum",
+    "weighted",
+]
+
+FloatArray = npt.NDArray[np.float64]
+
+UNIT = 2.0**-53
+#: Rows and columns of the grid unless asked otherwise.
+GRID = 512
+#: Joint outcomes that are listed one by one rather than put on a grid.
+ENUMERATE = 4_000_000
+#: The same for a part inside a larger expression, where each costs a grid operation.
+ENUMERATE_PART = 65_536
+#: Nodes times grid points that one answer may cost when no tolerance is demanded.
+WORK = 2**25
+#: Up to so many draws the first-order pair is worked out beside the split.
+FEW = 4
+#: More copies than this are refused.
+MAX_COPIES = 10**9
+#: A double rounds a value of a distribution function by a few units in its last place.
+#: {E > t} is, in each coordinate of a leaf, an interval or the complement of one, so
+#: that each of its two ends costs one such error per draw.
+CDF_ERROR = 16.0 * UNIT
+
+
+# ------------------------------------------------------------------ expressions
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class JointRuns:
+    """Pairs of T and x as measured, dependence included.
+
+    Parameters
+    ----------
+    time : array_like, shape (runs,)
+        In s, not negative.
+    x : array_like, shape (runs,)
+        Energy above ``weight * time``, in J; of any sign.
+    weights : array_like, shape (runs,), optional
+        Probability of each run; equal when absent.
+
+    Raises
+    ------
+    InputError
+        Empty, NaN or infinite values, negative times, lengths that differ, weights
+        that are negative or sum to zero.
+    """
+
+    time: FloatArray
+    x: FloatArray
+    weights: FloatArray | None = None
+
+    def __post_init__(self) -> None:
+        time = as_samples(self.time, where="joint runs, time")
+        x = as_samples(self.x, where="joint runs, x")
+        if time.size != x.size:
+            raise InputError(
+                f"joint runs: {time.size} times and {x.size} values of x, "
+                "expected one of each for every run"
+            )
+        if time.min() < 0.0:
+            index = int(np.argmin(time))
+            raise InputError(
+                f"joint runs: time of run {index} is {time[index]!r} s, expected >= 0"
+            )
+        weights = self.weights
+        if weights is not None:
+            weights = as_samples(weights, where="joint runs, weights")
+            if weights.size != time.size:
+                raise InputError(
+                    f"joint runs: {weights.size} weights for {time.size} runs, "
+                    "expected one for each"
+                )
+            if weights.min() < 0.0 or weights.sum() <= 0.0:
+                raise InputError(
+                    f"joint runs: smallest weight {weights.min()!r}, sum "
+                    f"{weights.sum()!r}, expected weights >= 0 with a positive sum"
+                )
+            weights = weights / weights.sum()
+            weights.flags.writeable = False
+        for name, value in (("time", time), ("x", x), ("weights", weights)):
+            object.__setattr__(self, name, value)
+
+    def __repr__(self) -> str:
+        return f"<JointRuns: {self.time.size} runs>"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class JointAffine:
+    """x = slope * T + x', with x' independent of T.
+
+    What an element is that runs at another static power than the one its device idles
+    at: the slope is the difference of the two, of either sign.
+
+    Parameters
+    ----------
+    time_law : law, SciPy distribution or float
+        Law of T in s.
+    slope : float
+        In W.
+    x_law : law, SciPy distribution or float
+        Law of x' in J.
+    """
+
+    time_law: Distribution
+    slope: float
+    x_law: Distribution = 0.0  # type: ignore[assignment]
+
+    def __post_init__(self) -> None:
+        _set_laws(self, "joint affine")
+        if not (isinstance(self.slope, numbers.Real) and math.isfinite(self.slope)):
+            raise InputError(
+                f"joint affine: slope must be a finite number, got {self.slope!r}"
+            )
+        object.__setattr__(self, "slope", float(self.slope))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class JointIndependent:
+    """T and x independent of each other.
+
+    Parameters
+    ----------
+    time_law, x_law : law, SciPy distribution or float
+        Laws of T in s and of x in J.
+    """
+
+    time_law: Distribution
+    x_law: Distribution
+
+    def __post_init__(self) -> None:
+        _set_laws(self, "joint independent")
+
+    @property
+    def slope(self) -> float:
+        """Return zero: x does not depend on T."""
+        return 0.0
+
+
+def _set_laws(leaf: Any, where: str) -> None:
+    for name in ("time_law", "x_law"):
+        law = as_law(getattr(leaf, name), name=f"{where}, {name}")
+        object.__setattr__(leaf, name, law)
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class JointSum:
+    """Both coordinates of independent parts added; each with its number of copies."""
+
+    parts: tuple[tuple[Joint, int], ...]
+
+    def __repr__(self) -> str:
+        return f"<JointSum: {sum(n for _, n in self.parts)} parts>"
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class JointMaximum:
+    """Largest time and sum of x of independent parts; each with its copies."""
+
+    parts: tuple[tuple[Joint, int], ...]
+
+    def __repr__(self) -> str:
+        return f"<JointMaximum: {sum(n for _, n in self.parts)} parts>"
+
+
+JointLeaf = JointRuns | JointAffine | JointIndependent
+Joint = JointLeaf | JointSum | JointMaximum
+
+
+def _flat(
+    kind: type[JointSum] | type[JointMaximum],
+    parts: Iterable[tuple[Any, int]],
+    where: str,
+) -> Joint:
+    merged: dict[int, tuple[Joint, int]] = {}
+
+    def put(part: Joint, count: int) -> None:
+        merged[id(part)] = (part, merged.get(id(part), (part, 0))[1] + count)
+
+    for index, (part, count) in enumerate(parts):
+        if not isinstance(part, Joint):
+            raise InputError(
+                f"{where}, part {index}: expected a joint law, "
+                f"got {type(part).__name__} {part!r:.60}"
+            )
+        if isinstance(part, kind):
+            for inner, n in part.parts:
+                put(inner, n * count)
+        else:
+            put(part, count)
+    if not merged:
+        raise InputError(f"{where}: no parts, expected at least one")
+    found = tuple(merged.values())
+    return found[0][0] if len(found) == 1 and found[0][1] == 1 else kind(found)
+
+
+def joint_sum(*parts: Joint) -> Joint:
+    """Sequential composition of independent parts: both coordinates add."""
+    return _flat(JointSum, ((part, 1) for part in parts), "joint_sum")
+
+
+def joint_maximum(*parts: Joint) -> Joint:
+    """Parallel composition of independent parts: T is the largest, x the sum."""
+    return _flat(JointMaximum, ((part, 1) for part in parts), "joint_maximum")
+
+
+def joint_repeat(part: Joint, n: int) -> Joint:
+    """Return n independent runs of a part, one after the other.
+
+    Raises
+    ------
+    InputError
+        Unless n is an integer from 1 to 10^9.
+    """
+    if isinstance(n, bool) or not isinstance(n, numbers.Integral):
+        raise InputError(f"joint_repeat: n must be an integer, got {n!r}")
+    if not 1 <= n <= MAX_COPIES:
+        raise InputError(
+            f"joint_repeat: n must be between 1 and {MAX_COPIES}, got {n!r}"
+        )
+    return _flat(JointSum, [(part, int(n))], "joint_repeat")
+
+
+def _postorder(root: Joint) -> Iterator[Joint]:
+    """Every distinct node once, parts first; no recursion, so any depth."""
+    seen: set[int] = set()
+    stack: list[tuple[Joint, bool]] = [(root, False)]
+    while stack:
+        node, expanded = stack.pop()
+        if expanded or not isinstance(node, JointSum | JointMaximum):
+            if expanded or id(node) not in seen:
+                seen.add(id(node))
+                yield node
+            continue
+        if id(node) not in seen:
+            seen.add(id(node))
+            stack.append((node, True))
+            stack.extend((part, False) for part, _ in node.parts)
+
+
+def _folded(
+    root: Joint,
+    leaf: Callable[[JointLeaf], Any],
+    combine: Callable[[JointSum | JointMaximum, list[tuple[Any, int]]], Any],
+) -> Any:
+    """Value of an expression from values of its leaves."""
+    values: dict[int, Any] = {}
+    for node in _postorder(root):
+        if isinstance(node, JointSum | JointMaximum):
+            parts = [(values[id(part)], n) for part, n in node.parts]
+            values[id(node)] = combine(node, parts)
+        else:
+            values[id(node)] = leaf(node)
+    return values[id(root)]
+
+
+# ----------------------------------------------------- outcomes listed one by one
+class _Atoms(NamedTuple):
+    """Joint outcomes; `mass` None where all are equally likely."""
+
+    t: FloatArray
+    x: FloatArray
+    mass: FloatArray | None
+
+    @property
+    def masses(self) -> FloatArray:
+        if self.mass is None:
+            return np.full(self.t.size, 1.0 / self.t.size)
+        return self.mass
+
+
+def _values(law: Distribution) -> tuple[FloatArray, FloatArray | None] | None:
+    """Values and masses of a law that is a finite list of outcomes, else None."""
+    if isinstance(law, Constant):
+        return np.array([law.value]), None
+    if isinstance(law, Empirical):
+        return law.samples, law.weights
+    return None
+
+
+def _both(
+    first: tuple[FloatArray, FloatArray | None],
+    second: tuple[FloatArray, FloatArray | None],
+) -> tuple[FloatArray, FloatArray, FloatArray | None]:
+    """All pairs of two lists of outcomes, and their masses."""
+    (a, p), (b, q) = first, second
+    left, right = np.repeat(a, b.size), np.tile(b, a.size)
+    if p is None and q is None:
+        return left, right, None
+    p = np.full(a.size, 1.0 / a.size) if p is None else p
+    q = np.full(b.size, 1.0 / b.size) if q is None else q
+    return left, right, np.outer(p, q).ravel()
+
+
+def _size(leaf: JointLeaf) -> float:
+    """Number of outcomes of a leaf; infinite where it is no list of outcomes."""
+    if isinstance(leaf, JointRuns):
+        return leaf.time.size
+    time, x = _values(leaf.time_law), _values(leaf.x_law)
+    return math.inf if time is None or x is None else time[0].size * x[0].size
+
+
+def _outcomes(leaf: JointLeaf) -> _Atoms:
+    if isinstance(leaf, JointRuns):
+        return _Atoms(leaf.time, leaf.x, leaf.weights)
+    time, x = _values(leaf.time_law), _values(leaf.x_law)
+    assert time is not None
+    assert x is not None
+    t, rest, mass = _both(time, x)
+    return _Atoms(t, leaf.slope * t + rest, mass)
+
+
+def _power_size(parts: list[tuple[float, int]]) -> float:
+    """Product of sizes to their counts, infinite where it is very large."""
+    log = sum(n * math.log(size) for size, n in parts)
+    return math.inf if log > 60.0 else math.prod(size**n for size, n in parts)
+
+
+def _sizes(root: Joint) -> dict[int, float]:
+    out: dict[int, float] = {}
+    for node in _postorder(root):
+        if isinstance(node, JointSum | JointMaximum):
+            out[id(node)] = _power_size([(out[id(p)], n) for p, n in node.parts])
+        else:
+            out[id(node)] = _size(node)
+    return out
+
+
+def _listed(root: Joint) -> _Atoms:
+    """All outcomes of an expression of finite lists (check `_sizes` first)."""
+    return _folded(root, _outcomes, _combined)
+
+
+def _combined(
+    node: JointSum | JointMaximum, parts: list[tuple[_Atoms, int]]
+) -> _Atoms:
+    result: _Atoms | None = None
+    for atoms, count in parts:
+        times = count
+        if atoms.t.size == 1:
+            t = atoms.t if isinstance(node, JointMaximum) else count * atoms.t
+            atoms, times = _Atoms(t, count * atoms.x, None), 1
+        for _ in range(times):
+            result = atoms if result is None else _pairwise(node, result, atoms)
+    assert result is not None
+    return result
+
+
+def _pairwise(node: JointSum | JointMaximum, a: _Atoms, b: _Atoms) -> _Atoms:
+    i, j, mass = _both(
+        (np.arange(a.t.size, dtype=float), a.mass),
+        (np.arange(b.t.size, dtype=float), b.mass),
+    )
+    i, j = i.astype(np.intp), j.astype(np.intp)
+    both = np.maximum if isinstance(node, JointMaximum) else np.add
+    return _Atoms(both(a.t[i], b.t[j]), a.x[i] + b.x[j], mass)
+
+
+def _collapsed(root: Joint, limit: int) -> Joint:
+    """Replace parts of few outcomes by one leaf that lists them."""
+    sizes = _sizes(root)
+
+    def combine(
+        node: JointSum | JointMaximum, parts: list[tuple[Any, int]]
+    ) -> tuple[Joint, float]:
+        size = sizes[id(node)]
+        if size <= limit:
+            return node, size
+        kept: list[tuple[Joint, int]] = []
+        small: list[tuple[Joint, int]] = []
+        product = 1.0
+        for (part, inner), count in sorted(parts, key=lambda p: p[0][1]):
+            grown = _power_size([(product, 1), (inner, count)])
+            if grown <= limit:
+                small.append((part, count))
+                product = grown
+            elif inner <= limit:
+                kept.append((_as_runs(part), count))
+            else:
+                kept.append((part, count))
+        if small:
+            kept.append((_as_runs(type(node)(tuple(small))), 1))
+        return _flat(type(node), kept, "joint law"), math.inf
+
+    return _folded(root, lambda leaf: (leaf, sizes[id(leaf)]), combine)[0]
+
+
+def _as_runs(part: Joint) -> JointRuns:
+    return part if isinstance(part, JointRuns) else JointRuns(*_listed(part))
+
+
+def _quantum(values: FloatArray) -> float:
+    """Largest step of which all values are multiples to 8 ulp; zero if there is none.
+
+    Decimal steps (timers count in those) are tried first, then binary ones.
+    """
+    top = float(np.abs(values).max(initial=0.0))
+    if top == 0.0:
+        return 0.0
+    for base in (10.0, 2.0):
+        for digits in range(16 if base == 10.0 else 50):
+            scaled = values * base**digits
+            whole = np.round(scaled)
+            if top * base**digits > 2.0**50:
+                break
+            if np.all(np.abs(scaled - whole) <= 8.0 * UNIT * np.abs(whole)):
+                return float(np.gcd.reduce(whole.astype(np.int64))) / base**digits
+    return 0.0
+
+
+# ------------------------------------------------------------- leaves on the grid
+class _Axis(NamedTuple):
+    """One coordinate on a grid: value of point k is origin + (first + k) * step.
+
+    ``below`` and ``above`` is mass moved to the ends from outside, ``shifted`` the
+    largest known displacement, ``noisy`` whether mass was split between points.
+    """
+
+    first: int
+    mass: FloatArray
+    origin: float
+    below: float
+    above: float
+    shifted: float
+    noisy: bool
+
+
+def _whole(position: FloatArray) -> FloatArray:
+    """Round positions that are integers but for rounding."""
+    near = np.round(position)
+    return np.where(np.abs(position - near) < 1e-9, near, position)
+
+
+def _atoms_axis(
+    values: FloatArray, mass: FloatArray | None, step: float, origin: float, rounding: int
+) -> _Axis:
+    at = _whole((values - origin) / step)
+    if mass is None:
+        mass = np.full(at.size, 1.0 / at.size)
+    low = np.floor(at)
+    first = int(low.min())
+    index = (low - first).astype(np.intp)
+    part = at - low
+    if rounding != 0:
+        part = np.where(part > 0.0, 1.0, 0.0) if rounding > 0 else 0.0 * part
+    size = int(index.max()) + 1 + int(part.any())
+    out = np.bincount(index, weights=mass * (1.0 - part), minlength=size)
+    if part.any():
+        out[1:] += np.bincount(index, weights=mass * part, minlength=size)[: size - 1]
+    noisy = rounding == 0 and bool(part.any())
+    return _Axis(first, out, origin, 0.0, 0.0, 1e-9 * step, noisy)
+
+
+def _axis(
+    law: Distribution,
+    factor: float,
+    step: float,
+    tail: float,
+    rounding: int,
+    origin: float | None = None,
+) -> _Axis:
+    """Law of ``factor * X`` on a grid; at most about `tail` is moved at either end."""
+    listed = _values(law)
+    if factor == 0.0:
+        listed = np.zeros(1), None
+    if listed is not None:
+        values = factor * listed[0]
+        start = float(values.min()) if origin is None else origin
+        return _atoms_axis(values, listed[1], step, start, rounding)
+    start = 0.0 if origin is None else origin
+    low, high = _range(law, tail)
+    low, high = sorted((factor * low - start, factor * high - start))
+    first, last = math.floor(low / step), math.ceil(high / step)
+    last = max(last, first + 1)
+    if last - first > 2**24:
+        raise ToleranceError(
+            f"joint law: a law spans {last - first} grid steps, more than 2^24"
+        )
+    cells = last - first
+    family = family_of(law)
+    fine = 1 if family is not None or rounding != 0 else max(4, min(64, 8192 // cells))
+    edges = (start + step * (first + np.arange(cells * fine + 1) / fine)) / factor
+    below, above = (law.cdf, law.ccdf) if family is None else (family.cdf, family.sf)
+    lower, upper = np.asarray(below(edges)), np.asarray(above(edges))
+    # A difference of the smaller of the two functions keeps its relative accuracy.
+    left = np.minimum(lower[:-1], lower[1:]) < 0.5
+    mass = np.abs(np.where(left, np.diff(lower), np.diff(upper)))
+    outside = float(lower[0]), float(upper[-1])
+    if factor < 0.0:
+        outside = float(upper[0]), float(lower[-1])
+    shifted = 0.0
+    if rounding != 0:
+        to_right = mass if rounding > 0 else np.zeros(cells)
+    elif family is not None:
+        # Share of the right end: (E[Y; cell] - (left end) mass) / step, Y = factor X,
+        # from the partial moments of X; those from above are infinite with the mean.
+        with np.errstate(invalid="ignore"):
+            part = -np.diff(family.partial_above(edges))
+        part = np.where(
+            left | ~np.isfinite(part), np.diff(family.partial_below(edges)), part
+        )
+        ends = start + step * (first + np.arange(cells))
+        to_right = np.clip((abs(factor) * part - ends * mass) / step, 0.0, mass)
+    else:
+        # Sub-cells stand for their middles: a known shift, then a fair split.
+        share = (np.arange(fine) + 0.5) / fine
+        pieces = mass.reshape(cells, fine)
+        to_right, mass = pieces @ share, pieces.sum(axis=1)
+        shifted = 0.5 * step / fine
+    out = np.zeros(cells + 1)
+    out[:-1] += mass - to_right
+    out[1:] += to_right
+    out[0] += outside[0]
+    out[-1] += outside[1]
+    return _Axis(first, out, start, *outside, shifted, rounding == 0)
+
+
+def _range(law: Distribution, tail: float) -> tuple[float, float]:
+    """Interval outside which about `tail` lies on either side."""
+    low, high = (float(v) for v in law.support())
+    if not math.isfinite(low) or not math.isfinite(high) or high - low > 0.0:
+        low = max(low, float(law.icdf(tail)))
+        high = min(high, float(law.iccdf(tail)))
+    if not (math.isfinite(low) and math.isfinite(high)):
+        raise ToleranceError(
+            f"joint law: a law has no finite quantile at {tail:.3g} from its ends"
+        )
+    return low, high
+
+
+class _Cell(NamedTuple):
+    """A leaf on the grid of rows (T) and columns (x).
+
+    ``on`` and ``off`` are the sums of squared noise ranges, in units of E squared, when
+    the leaf lies on the longest path and when it does not.
+    """
+
+    first: int
+    dense: FloatArray
+    origin: float
+    missing: float
+    extra: float
+    shifted: float
+    on: float
+    off: float
+
+
+def _runs_cell(
+    leaf: _Atoms, weight: float, row: float, column: float, rounding: int
+) -> _Cell:
+    from probcalc.kernels.joint import scatter
+
+    origin = float(leaf.x.min())
+    at, across = _whole(leaf.t / row), _whole((leaf.x - origin) / column)
+    first = math.floor(at.min())
+    at = at - first
+    dense = scatter(
+        at,
+        across,
+        leaf.masses,
+        math.ceil(at.max()) + 1,
+        math.ceil(across.max()) + 1,
+        rounding,
+    )
+    on = off = 0.0
+    if rounding == 0:
+        off = column**2 if np.any(across % 1.0) else 0.0
+        on = off + ((weight * row) ** 2 if np.any(at % 1.0) else 0.0)
+    shifted = 1e-9 * (weight * row + column)
+    return _Cell(first, dense, origin, 0.0, 0.0, shifted, on, off)
+
+
+def _cell(
+    leaf: JointLeaf,
+    weight: float,
+    row: float,
+    column: float,
+    tail: float,
+    rounding: int,
+) -> _Cell:
+    """Bring a leaf onto the grid."""
+    from probcalc.kernels.joint import shear
+
+    if _size(leaf) <= ENUMERATE_PART or isinstance(leaf, JointRuns):
+        return _runs_cell(_outcomes(leaf), weight, row, column, rounding)
+    rows = _axis(leaf.time_law, 1.0, row, tail, rounding, 0.0)
+    columns = _axis(leaf.x_law, 1.0, column, tail, rounding)
+    slope = leaf.slope
+    # x = slope T + x' uses T as rounded, so that a split of T moves E by weight + slope
+    # (slope alone off the path). Rounding down, row i holds T in [t_i, t_i+1): the
+    # least of slope T is at its right end for a falling line; up likewise.
+    ahead = -rounding if slope < 0.0 else 0
+    shift = _whole((slope * row / column) * (np.arange(rows.mass.size) + ahead))
+    base = math.floor(shift.min())
+    shift = shift - base
+    dense = shear(
+        rows.mass,
+        columns.mass,
+        shift,
+        columns.mass.size + math.ceil(shift.max()),
+        rounding,
+    )
+    off = float(columns.noisy) + float(rounding == 0 and bool(np.any(shift % 1.0)))
+    off *= column**2
+    on = off
+    if rows.noisy:
+        on += ((weight + slope) * row) ** 2
+        off += (slope * row) ** 2
+    missing, extra = rows.above + columns.above, rows.below + columns.below
+    if slope < 0.0:  # E may fall with T: mass moved to an end may be on either side
+        missing, extra = missing + rows.below, extra + rows.above
+    origin = columns.origin + column * (columns.first + base)
+    origin += slope * row * rows.first
+    shifted = (weight + abs(slope)) * rows.shifted + columns.shifted + 1e-9 * column
+    return _Cell(rows.first, dense, origin, missing, extra, shifted, on, off)
+
+
+def _law_excess(law: Distribution, tail: float) -> float:
+    """E (X - high)+ + E (low - X)+ at most, for the range used at this `tail`."""
+    if _values(law) is not None:
+        return 0.0
+    low, high = _range(law, tail)
+    family = family_of(law)
+    if family is not None:
+        # E (X - high)+ = E[X; X > high] - high P(X > high), and likewise below
+        above = float(family.partial_above(high) - high * family.sf(high))
+        below = float(low * family.cdf(low) - family.partial_below(low))
+        return max(above, 0.0) + max(below, 0.0)
+    # Cauchy and Schwarz: E[|X - mean|; outside] <= sd sqrt(P(outside))
+    return math.sqrt(4.0 * tail * float(law.variance()))
+
+
+def _spread(law: Distribution, tail: float) -> float:
+    """Width of a law: 12 standard deviations, or its range where that is less."""
+    low, high = _range(law, tail)
+    sd = math.sqrt(max(float(law.variance()), 0.0))
+    return min(12.0 * sd, high - low) if math.isfinite(sd) else high - low
+
+
+def _spreads(leaf: JointLeaf, weight: float, tail: float) -> tuple[float, float, float]:
+    """Widths of T, of x and of weight * T + x."""
+    if isinstance(leaf, JointRuns):
+        mass = _Atoms(leaf.time, leaf.x, leaf.weights).masses
+        out = []
+        for values in (leaf.time, leaf.x, weight * leaf.time + leaf.x):
+            off = values - values @ mass
+            out.append(min(12.0 * math.sqrt(off * off @ mass), float(np.ptp(values))))
+        return out[0], out[1], out[2]
+    t, x = _spread(leaf.time_law, tail), _spread(leaf.x_law, tail)
+    return (
+        t,
+        math.hypot(leaf.slope * t, x),
+        math.hypot((weight + leaf.slope) * t, x),
+    )
+
+
+# -------------------------------------------------------------- parts on one line
+class _Line(NamedTuple):
+    """Law of E of one part on a line: point k is origin + (first + k) * step.
+
+    Attributes
+    ----------
+    error : float
+        Rounding error of the mass above any point.
+    missing, extra : float
+        Mass absent, and mass put where it is not.
+    shifted : float
+        Largest known displacement of E.
+    variance : float
+        Largest over paths of the sum of squared noise ranges.
+    log_moment : callable
+        Bound of log E exp(s * noise) given the leaves.
+    mean : tuple of float
+        Estimate, lower and upper bound of E's mean.
+    spread : float
+        Variance of E.
+    slack : float
+        How far E (E - t)+ may lie above what the mass says, for any t.
+    grid : str
+        Size of the grid it comes from, empty if from none.
+    """
+
+    first: int
+    mass: FloatArray
+    origin: float
+    error: float
+    missing: float
+    extra: float
+    shifted: float
+    variance: float
+    log_moment: Callable[[FloatArray], FloatArray]
+    mean: tuple[float, float, float]
+    spread: float
+    slack: float
+    grid: str = ""
+
+
+def _axis_line(
+    axis: _Axis, step: float, mean: float, variance: float, error: float, excess: float
+) -> _Line:
+    noise = step * step if axis.noisy else 0.0
+    slack = 1e-14 * abs(mean)
+    return _Line(
+        axis.first,
+        axis.mass,
+        axis.origin,
+        error,
+        axis.above,
+        axis.below,
+        axis.shifted,
+        noise,
+        lambda s: s * s * (noise / 8.0),  # Hoeffding's lemma
+        (mean, mean - slack, mean + slack),
+        variance,
+        slack + excess + axis.shifted,
+    )
+
+
+def _leaf_lines(
+    leaf: JointLeaf, weight: float, step: float, tail: float, rounding: int
+) -> list[_Line]:
+    """E of a single leaf, as the sum of independent lines."""
+    if isinstance(leaf, JointRuns):
+        atoms = _outcomes(leaf)
+        return [_atoms_line(weight * atoms.t + atoms.x, atoms.mass, step, rounding)]
+    out: list[_Line] = []
+    for law, factor in ((leaf.time_law, weight + leaf.slope), (leaf.x_law, 1.0)):
+        axis = _axis(law, factor, step, tail, rounding)
+        mean = factor * float(law.mean()) if factor != 0.0 else 0.0
+        spread = factor**2 * float(law.variance()) if factor != 0.0 else 0.0
+        excess = abs(factor) * _law_excess(law, tail)
+        out.append(_axis_line(axis, step, mean, spread, CDF_ERROR, excess))
+    return out
+
+
+def _atoms_line(
+    values: FloatArray, mass: FloatArray | None, step: float, rounding: int
+) -> _Line:
+    axis = _atoms_axis(values, mass, step, float(values.min()), rounding)
+    if mass is None:
+        mass = np.full(values.size, 1.0 / values.size)
+    mean = float(values @ mass)
+    off = values - mean
+    return _axis_line(axis, step, mean, float(off * off @ mass), 0.0, 0.0)
+
+
+class _Program(NamedTuple):
+    """A part as the kernels want it: numbered nodes, operands first."""
+
+    nodes: list[tuple[str, list[tuple[int, int]]]]
+    leaves: dict[int, JointLeaf]
+    draws: list[int]
+
+    def total(self, value: Callable[[int], float]) -> float:
+        """Sum over the leaves, each as often as it is drawn."""
+        return sum(self.draws[i] * value(i) for i in self.leaves)
+
+
+def _program(root: Joint) -> _Program:
+    order = list(_postorder(root))
+    number = {id(node): i for i, node in enumerate(order)}
+    nodes: list[tuple[str, list[tuple[int, int]]]] = []
+    depth: list[int] = []
+    leaves: dict[int, JointLeaf] = {}
+    for i, node in enumerate(order):
+        if isinstance(node, JointSum | JointMaximum):
+            # Deepest first: fewer spectra are held at the same time.
+            operands = sorted(
+                ((number[id(part)], n) for part, n in node.parts),
+                key=lambda operand: -depth[operand[0]],
+            )
+            nodes.append(("sum" if isinstance(node, JointSum) else "max", operands))
+            depth.append(1 + depth[operands[0][0]])
+        else:
+            leaves[i] = node
+            nodes.append(("leaf", []))
+            depth.append(0)
+    draws = [0] * len(order)
+    draws[-1] = 1
+    for i in range(len(order) - 1, -1, -1):
+        for part, n in nodes[i][1]:
+            draws[part] += n * draws[i]
+    return _Program(nodes, leaves, draws)
+
+
+def _log_moment(
+    program: _Program, on: dict[int, float], off: dict[int, float], s: FloatArray
+) -> tuple[FloatArray, float]:
+    """Bound of log E exp(s * noise of E), and the largest variance proxy of one path.
+
+    Noise of a leaf of range r: log E exp(s Z) <= s^2 r^2 / 8 (Hoeffding's lemma). A sum
+    adds; at a maximum, exp of the largest is at most the sum of exp over the operands,
+    each with itself on the path and the others off it.
+    """
+    eighth = s * s / 8.0
+    values: list[tuple[FloatArray, float, float]] = []
+    for i, (kind, operands) in enumerate(program.nodes):
+        if kind == "leaf":
+            values.append((on[i] * eighth, on[i], off[i]))
+            continue
+        parts = [(*values[j], n) for j, n in operands]
+        aside = sum(n * o for *_, o, n in parts)
+        if kind == "sum":
+            log = sum(n * part for part, _, _, n in parts)
+            worst = sum(n * v for _, v, _, n in parts)
+        else:
+            log = aside * eighth + np.logaddexp.reduce(
+                [math.log(n) + part - o * eighth for part, _, o, n in parts]
+            )
+            worst = aside + max(v - o for _, v, o, _ in parts)
+        values.append((np.asarray(log), worst, aside))
+    return values[-1][0], values[-1][1]
+
+
+class _Surface(NamedTuple):
+    """Mass of a part on the grid, and all that is wrong with it.
+
+    Row i is T = row * (first + i), column k is x = origin + column * k.
+    """
+
+    mass: FloatArray
+    first: int
+    row: float
+    column: float
+    origin: float
+    error: float
+    missing: float
+    extra: float
+    shifted: float
+    on: dict[int, float]
+    off: dict[int, float]
+    reach: float
+
+
+class _Steps(NamedTuple):
+    row: float
+    column: float
+
+
+def _leaf_profile(
+    leaf: JointLeaf, row: float, tail: float, rounding: int, error: float
+) -> Any:
+    """Row masses of a leaf; the same rows as those of its `_cell`."""
+    from probcalc.kernels.joint import Profile
+
+    if _size(leaf) <= ENUMERATE_PART or isinstance(leaf, JointRuns):
+        atoms = _outcomes(leaf)
+        axis = _atoms_axis(atoms.t, atoms.mass, row, 0.0, rounding)
+    else:
+        axis = _axis(leaf.time_law, 1.0, row, tail, rounding, 0.0)
+    return Profile(axis.first, axis.mass, axis.first, 0, error, 0.0, 0.0)
+
+
+def _profiles(
+    program: _Program, row: float, tail: float, rounding: int, columns: int
+) -> Any:
+    from probcalc.kernels.joint import profile, transform_error
+
+    each = tail / (4.0 * sum(program.draws))
+    error = transform_error(columns) + CDF_ERROR
+    leaves = {
+        i: _leaf_profile(leaf, row, each, rounding, error)
+        for i, leaf in program.leaves.items()
+    }
+    return profile(program.nodes, leaves, [math.log(each)] * len(program.nodes))
+
+
+def _exact_steps(program: _Program) -> _Steps | None:
+    """Steps of which all outcomes are multiples; zero where there is none."""
+    rows, columns = [], []
+    for leaf in program.leaves.values():
+        if _size(leaf) > ENUMERATE_PART and not isinstance(leaf, JointRuns):
+            return None
+        atoms = _outcomes(leaf)
+        rows.append(np.unique(atoms.t))
+        columns.append(np.unique(atoms.x - atoms.x.min()))
+    row, column = _quantum(np.concatenate(rows)), _quantum(np.concatenate(columns))
+    return _Steps(row, column)
+
+
+def _steps(
+    program: _Program, weight: float, grid: int, tail: float, rounding: int
+) -> _Steps:
+    """Steps at which the rows and columns that hold the mass number about `grid`."""
+    each = tail / (4.0 * sum(program.draws))
+    widths = {i: _spreads(v, weight, each) for i, v in program.leaves.items()}
+    row = math.sqrt(program.total(lambda i: widths[i][0] ** 2)) / grid
+    column = math.sqrt(program.total(lambda i: widths[i][1] ** 2)) / grid
+    exact = _exact_steps(program) or _Steps(0.0, 0.0)
+
+    def rows_at(step: float) -> int:
+        return int(_profiles(program, step, tail, rounding, grid)[-1].mass.size)
+
+    def columns_at(step: float) -> int:
+        return _columns(program, step, each, tail, rounding)
+
+    return _Steps(
+        _step(row, exact.row, grid, rows_at),
+        _step(column, exact.column, grid, columns_at),
+    )
+
+
+def _step(
+    guess: float, exact: float, grid: int, points_at: Callable[[float], int]
+) -> float:
+    """Return the exact step if `grid` points of it suffice, else the one that fits."""
+    if guess == 0.0:
+        return 1.0  # a constant: a grid of one point
+    if exact > guess / 8.0 and points_at(exact) <= grid:
+        return exact
+    for _ in range(4):
+        points = points_at(guess)
+        guess *= max(points, 2) / grid
+        if 0.9 * grid <= points <= 1.1 * grid:
+            break
+    return guess
+
+
+def _columns(
+    program: _Program, column: float, each: float, tail: float, rounding: int
+) -> int:
+    """Number of columns that hold x of the whole part, from the laws of the leaves."""
+    from probcalc.kernels.joint import window
+
+    masses: list[FloatArray] = []
+    counts: list[int] = []
+    for i, leaf in program.leaves.items():
+        if isinstance(leaf, JointRuns):
+            axes = [_atoms_axis(leaf.x, leaf.weights, column, leaf.x.min(), rounding)]
+        else:
+            axes = [
+                _axis(leaf.time_law, leaf.slope, column, each, rounding),
+                _axis(leaf.x_law, 1.0, column, each, rounding),
+            ]
+        masses.extend(axis.mass for axis in axes)
+        counts.extend(program.draws[i] for _ in axes)
+    low, high = window(masses, counts, [0.0] * len(masses), math.log(tail / 4.0))
+    return high - low + 1
+
+
+def _surface(
+    program: _Program,
+    weight: float,
+    steps: _Steps,
+    tail: float,
+    rounding: int,
+) -> _Surface:
+    """Compose a part on the grid of the given steps."""
+    from probcalc.kernels.convolution import fft_length
+    from probcalc.kernels.joint import (
+        compose,
+        row_spectra,
+        tail_error,
+        unfold,
+        window,
+    )
+
+    each = tail / (4.0 * sum(program.draws))
+
+    def cell(i: int) -> _Cell:
+        leaf = program.leaves[i]
+        return _cell(leaf, weight, steps.row, steps.column, each, rounding)
+
+    cells: dict[int, _Cell] = {}
+    marginals: list[FloatArray] = []
+    reach = 0.0
+    for i in program.leaves:
+        found = cell(i)
+        marginals.append(found.dense.sum(axis=0))
+        size = weight * steps.row * found.dense.shape[0]
+        reach += program.draws[i] * (size + steps.column * found.dense.shape[1])
+        # Only its bookkeeping is kept: it is made again when its turn comes.
+        cells[i] = found._replace(dense=np.empty((0, 0)))
+    counts = [program.draws[i] for i in program.leaves]
+    log_tail = math.log(tail / 4.0)
+    low, high = window(marginals, counts, [0.0] * len(counts), log_tail)
+    whole = sum(n * (m.size - 1) for m, n in zip(marginals, counts, strict=True)) + 1
+    columns = fft_length(high - low + 1)
+    outside = 0.0
+    if columns < whole:
+        outside = 2.0 * math.exp(log_tail)
+    else:
+        low = 0
+    profiles = _profiles(program, steps.row, tail, rounding, columns)
+    spectrum = compose(
+        program.nodes, profiles, lambda i: row_spectra(cell(i).dense, 0, columns)
+    )
+    mass, error = unfold(spectrum, columns, low)
+    root = profiles[-1]
+    return _Surface(
+        mass,
+        root.first,
+        steps.row,
+        steps.column,
+        program.total(lambda i: cells[i].origin) + steps.column * low,
+        error + tail_error(root.error, columns),
+        root.missing + outside + program.total(lambda i: cells[i].missing),
+        root.extra + outside + program.total(lambda i: cells[i].extra),
+        program.total(lambda i: cells[i].shifted),
+        {i: c.on for i, c in cells.items()},
+        {i: c.off for i, c in cells.items()},
+        reach,
+    )
+
+
+def _excess(leaf: JointLeaf, weight: float, tail: float) -> float:
+    """Bound of how far mass beyond the range of a leaf moves the mean of E."""
+    if isinstance(leaf, JointRuns):
+        return 0.0
+    time = (weight + abs(leaf.slope)) * _law_excess(leaf.time_law, tail)
+    return time + _law_excess(leaf.x_law, tail)
+
+
+def _surface_line(
+    program: _Program,
+    surface: _Surface,
+    weight: float,
+    step: float,
+    tail: float,
+    rounding: int,
+) -> _Line:
+    """E = weight * T + x of a part, from the grid onto a line of the given step."""
+    from probcalc.kernels.joint import fold
+
+    rows, columns = surface.mass.shape
+    row, column = weight * surface.row / step, surface.column / step
+    length = math.ceil(row * (rows - 1) + column * (columns - 1)) + 2
+    mass = fold(surface.mass, row, column, 0.0, length, rounding)
+    start = weight * surface.row * surface.first + surface.origin
+    noise = step * step if rounding == 0 else 0.0
+
+    def log_moment(s: FloatArray) -> FloatArray:
+        return _log_moment(program, surface.on, surface.off, s)[0] + s * s * noise / 8.0
+
+    worst = _log_moment(program, surface.on, surface.off, np.zeros(1))[1]
+    k = np.arange(length)
+    middle = step * float(mass @ k) / float(mass.sum())
+    spread = step**2 * float(mass @ (k - middle / step) ** 2)
+    # Mass wrong by at most w in total moves the mean by at most w times the reach of
+    # the values; convexity puts the mean of E below that with noise, and at most
+    # min over s of log_moment(s) / s below (Jensen).
+    wrong = surface.missing + surface.extra + surface.error
+    slack = wrong * (surface.reach + step * length) + surface.shifted
+    slack += 1e-12 * abs(start + middle)
+    bias = 0.0
+    if worst > 0.0:
+        s = np.geomspace(1e-4, 1e2, 60) / math.sqrt(worst)
+        bias = float(np.min(log_moment(s) / s))
+    each = tail / (4.0 * sum(program.draws))
+    excess = program.total(lambda i: _excess(program.leaves[i], weight, each))
+    mean = start + middle
+    return _Line(
+        0,
+        mass,
+        start,
+        surface.error,
+        surface.missing,
+        surface.extra,
+        surface.shifted + 1e-9 * step,
+        worst + noise,
+        log_moment,
+        (mean, mean - bias - slack - excess, mean + slack + excess),
+        spread,
+        slack + excess,
+        f"{rows}x{columns}",
+    )
+
+
+# ------------------------------------------------------------------------ results
+class _Result(NamedTuple):
+    """What is known of E: bounds of its distribution at points, its mean, variance.
+
+    ``lower`` and ``upper`` bound P(E > point); ``atoms``: E has no other values than
+    the points, else the bounds hold between points only by monotony. ``slack`` is how
+    far a point may be off by rounding.
+    """
+
+    points: FloatArray
+    below: FloatArray
+    above: FloatArray
+    lower: FloatArray
+    upper: FloatArray
+    atoms: bool
+    slack: float
+    mean: tuple[float, float, float]
+    spread: float
+    limited_by: str
+    #: How far E (E - t)+ may lie above what the masses say.
+    stop_slack: float
+
+    @property
+    def below_lower(self) -> FloatArray:
+        """Lower bounds of P(E <= point), not as 1 - x where nothing is uncertain."""
+        known = np.array_equal(self.upper, self.above)
+        return self.below if known else 1.0 - self.upper
+
+    @property
+    def below_upper(self) -> FloatArray:
+        """Upper bounds of P(E <= point)."""
+        known = np.array_equal(self.lower, self.above)
+        return self.below if known else 1.0 - self.lower
+
+
+def _parts(root: Joint) -> tuple[tuple[Joint, int], ...]:
+    return root.parts if isinstance(root, JointSum) else ((root, 1),)
+
+
+def _listed_result(root: Joint, weight: float) -> _Result:
+    """Exact law of an expression whose outcomes can be listed."""
+    atoms = _listed(root)
+    values = weight * atoms.t + atoms.x
+    order = np.argsort(values, kind="stable")
+    values = values[order]
+    ends = np.append(np.flatnonzero(np.diff(values)), values.size - 1)
+    if atoms.mass is None:
+        # Ratios of integers, rounded once: levels such as 4/5 compare exactly.
+        count = ends + 1
+        below, above = count / values.size, (values.size - count) / values.size
+        slack = 0.0
+        mean = float(values.mean())
+        spread = float(values.var())
+    else:
+        mass = atoms.mass[order]
+        below = np.cumsum(mass)[ends]
+        above = np.append(np.cumsum(mass[::-1])[::-1], 0.0)[ends + 1]
+        slack = 2.0 * UNIT * values.size  # relative: all terms are positive
+        mean = float(values @ mass)
+        spread = float((values - mean) ** 2 @ mass)
+    size = float(np.abs(weight * atoms.t).max() + np.abs(atoms.x).max())
+    error = 64.0 * UNIT * size * max(1, len(list(_postorder(root))))
+    return _Result(
+        values[ends],
+        below,
+        above,
+        above * (1.0 - slack),
+        above * (1.0 + slack),
+        True,
+        error,
+        (mean, mean - error, mean + error),
+        spread,
+        "nothing: all outcomes listed",
+        0.0,
+    )
+
+
+def _lines(
+    root: Joint, weight: float, grid: int, step: float, tail: float, rounding: int
+) -> list[tuple[_Line, int]]:
+    """E of every part of the outermost sum on a line."""
+    parts = _parts(root)
+    each = tail / (4.0 * sum(n for _, n in parts))
+    out: list[tuple[_Line, int]] = []
+    for part, count in parts:
+        if isinstance(part, JointMaximum):
+            sizes = _sizes(part)[id(part)]
+            if sizes <= ENUMERATE:
+                atoms = _listed(part)
+                values = weight * atoms.t + atoms.x
+                out.append((_atoms_line(values, atoms.mass, step, rounding), count))
+                continue
+            program = _program(part)
+            steps = _steps(program, weight, grid, each, rounding)
+            surface = _surface(program, weight, steps, each, rounding)
+            line = _surface_line(program, surface, weight, step, each, rounding)
+            out.append((line, count))
+        else:
+            assert not isinstance(part, JointSum)
+            lines = _leaf_lines(part, weight, step, each, rounding)
+            out.extend((line, count) for line in lines)
+    return out
+
+
+class _Tail(NamedTuple):
+    """P(E' > point k) on a line, first for the point before all mass."""
+
+    first: int
+    survival: FloatArray
+    low: FloatArray
+    high: FloatArray
+    below: FloatArray
+
+
+def _tail(lines: list[tuple[_Line, int]], tail: float) -> _Tail:
+    """Add independent lines and bound the survival function of their sum."""
+    from probcalc.kernels.convolution import fft_length, tilted_sum
+    from probcalc.kernels.joint import window
+    from probcalc.kernels.survival import suffix_sums
+
+    counts = [n for _, n in lines]
+    first = sum(n * line.first for line, n in lines)
+    error = sum(n * line.error for line, n in lines)
+    missing = sum(n * line.missing for line, n in lines)
+    extra = sum(n * line.extra for line, n in lines)
+    if counts == [1]:
+        mass = lines[0][0].mass
+    else:
+        masses = [line.mass for line, _ in lines]
+        # The error of a line is one of tails: by parts, a sum of exponentials of one
+        # sign is off by at most twice that times the largest.
+        errors = [2.0 * line.error for line, _ in lines]
+        low, high = window(masses, counts, errors, math.log(tail))
+        whole = sum(n * (m.size - 1) for m, n in zip(masses, counts, strict=True)) + 1
+        bins = fft_length(high - low + 1)
+        if bins >= whole:
+            low = 0
+        else:
+            missing, extra = missing + 2.0 * tail, extra + 2.0 * tail
+        total = tilted_sum(masses, counts, 0.0, low, bins)
+        mass = total.mass * math.exp(total.log_scale)
+        negative = np.minimum(mass, 0.0)
+        error += bins * total.error - float(negative.sum())
+        mass = mass - negative
+        first += low
+    survival = suffix_sums(mass)
+    survival = np.append(survival[0] + mass[0], survival)
+    relative = 4.0 * UNIT * mass.size
+    return _Tail(
+        first - 1,
+        np.minimum(survival, 1.0),
+        np.maximum(survival * (1.0 - relative) - error - extra, 0.0),
+        np.minimum(survival * (1.0 + relative) + error + missing, 1.0),
+        np.append(0.0, np.minimum(np.cumsum(mass), 1.0)),
+    )
+
+
+def _bounded(lines: list[tuple[_Line, int]], step: float, tail: float) -> _Tail:
+    """Take the noise of splitting out of the bounds; all padded to one length."""
+    from probcalc.kernels.joint import bracket
+
+    found = _tail(lines, tail)
+    variance = sum(n * line.variance for line, n in lines) / step**2
+
+    def log_moment(s: FloatArray) -> FloatArray:
+        return np.asarray(sum(n * line.log_moment(s / step) for line, n in lines))
+
+    lower, upper, pad = bracket(found.low, found.high, variance, log_moment)
+    zeros, ones = np.zeros(pad), np.ones(pad)
+    return _Tail(
+        found.first - pad,
+        np.concatenate([ones, found.survival, zeros]),
+        lower,
+        upper,
+        np.concatenate([zeros, found.below, ones]),
+    )
+
+
+def _looked_up(values: FloatArray, position: FloatArray, up: bool) -> FloatArray:
+    """Survival at real positions (in points) from the values at points.
+
+    With `up` from the next point, a lower bound; else from the one before, an upper.
+    """
+    index = (np.ceil(position) if up else np.floor(position)).astype(np.int64)
+    inside = values[np.clip(index, 0, values.size - 1)]
+    inside = np.where(index < 0, values[0] if up else 1.0, inside)
+    return np.where(index >= values.size, 0.0 if up else values[-1], inside)
+
+
+def _grid_result(root: Joint, weight: float, grid: int, tail: float) -> _Result:
+    """Law of E from the grid, bounded."""
+    program = _program(root)
+    each = tail / (4.0 * sum(program.draws))
+    width = program.total(lambda i: _spreads(program.leaves[i], weight, each)[2] ** 2)
+    step = math.sqrt(width) / (64.0 * grid)
+    lines = _lines(root, weight, grid, step, tail, 0)
+    found = _bounded(lines, step, tail)
+    origin = sum(n * line.origin for line, n in lines)
+    lower, upper = found.low, found.high
+    if sum(program.draws[i] for i in program.leaves) <= FEW:
+        at = found.first + np.arange(lower.size)
+        for rounding in (-1, 1):
+            pair = _lines(root, weight, grid, step, tail, rounding)
+            other = _tail(pair, tail)
+            start = sum(n * line.origin for line, n in pair)
+            position = at - other.first + (origin - start) / step
+            if rounding < 0:
+                lower = np.maximum(lower, _looked_up(other.low, position, True))
+            else:
+                upper = np.minimum(upper, _looked_up(other.high, position, False))
+    points = origin + step * (found.first + np.arange(lower.size))
+    slack = sum(n * line.shifted for line, n in lines)
+    slack += 64.0 * UNIT * float(np.abs(points).max(initial=0.0))
+    stop = sum(n * line.slack for line, n in lines)
+    stop += float(found.high[-1]) * step * sum(n * line.mass.size for line, n in lines)
+    names = sorted({line.grid for line, _ in lines if line.grid})
+    return _Result(
+        points,
+        found.below,
+        found.survival,
+        np.maximum.accumulate(lower[::-1])[::-1],
+        np.minimum.accumulate(upper),
+        False,
+        slack,
+        _total_mean(lines),
+        sum(n * line.spread for line, n in lines),
+        "joint grid " + ", ".join(names) if names else f"{points.size} grid points",
+        stop,
+    )
+
+
+def _total_mean(lines: list[tuple[_Line, int]]) -> tuple[float, float, float]:
+    total = [sum(n * line.mean[i] for line, n in lines) for i in range(3)]
+    return total[0], total[1], total[2]
+
+
+def _evaluated(root: Joint, weight: float, grid: int, tail: float) -> _Result:
+    if _sizes(root)[id(root)] <= ENUMERATE:
+        return _listed_result(root, weight)
+    root = _collapsed(root, ENUMERATE_PART)
+    exact = _exact_result(root, weight, grid, tail)
+    return _grid_result(root, weight, grid, tail) if exact is None else exact
+
+
+def _exact_result(
+    root: Joint, weight: float, grid: int, tail: float
+) -> _Result | None:
+    """Law of E where all outcomes lie on one grid of at most the size asked for."""
+    program = _program(root)
+    exact = _exact_steps(program)
+    if exact is None or not isinstance(root, JointMaximum):
+        return None
+    steps = _steps(program, weight, grid, tail, 0)
+    if steps.row not in (exact.row, 1.0) or steps.column not in (exact.column, 1.0):
+        return None
+    surface = _surface(program, weight, steps, tail, 0)
+    if any(surface.on.values()):
+        return None
+    rows, columns = surface.mass.shape
+    values = weight * surface.row * (surface.first + np.arange(rows))[:, None] + (
+        surface.origin + surface.column * np.arange(columns)
+    )
+    order = np.argsort(values, axis=None, kind="stable")
+    points, mass = values.ravel()[order], surface.mass.ravel()[order]
+    above = np.append(np.cumsum(mass[::-1])[::-1], 0.0)[1:]
+    relative = 4.0 * UNIT * mass.size
+    wrong = surface.error + surface.missing
+    slack = surface.shifted + 64.0 * UNIT * float(np.abs(points).max())
+    mean = float(points @ mass)
+    stop = (surface.error + surface.missing + surface.extra) * surface.reach + slack
+    return _Result(
+        points,
+        np.cumsum(mass),
+        above,
+        np.maximum(above * (1.0 - relative) - surface.error - surface.extra, 0.0),
+        np.minimum(above * (1.0 + relative) + wrong, 1.0),
+        True,
+        slack,
+        (mean, mean - stop, mean + stop),
+        float(mass @ (points - mean) ** 2),
+        f"rounding on the exact joint grid {rows}x{columns}",
+        stop,
+    )
+
+
+# ----------------------------------------------------------------------- the law
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Weighted:
+    """Law of E = weight * T + x of a joint expression; made by `weighted`.
+
+    Parameters
+    ----------
+    expression : Joint
+    weight : float
+        In W, not negative.
+    grid : int
+        Rows and columns of the grid of T and x to begin with.
+    """
+
+    expression: Joint
+    weight: float
+    grid: int = GRID
+    _known: dict[tuple[int, float], _Result] = field(
+        default_factory=dict, init=False, compare=False
+    )
+
+    def __repr__(self) -> str:
+        return f"<Weighted: {self.weight:.6g} * T + x of {self.expression!r}>"
+
+    def _result(self, sf: float = 1e-6, grid: int | None = None) -> _Result:
+        # The law is immutable, so that what was found once stays true.
+        tail = next((t for t in (1e-7, 1e-10, 1e-13) if t <= 1e-4 * sf), 1e-16)
+        key = (self.grid if grid is None else grid, tail)
+        if key not in self._known:
+            self._known[key] = _evaluated(self.expression, self.weight, *key)
+        return self._known[key]
+
+    @property
+    def _kind(self) -> Kind:
+        for node in _postorder(self.expression):
+            if isinstance(node, JointAffine | JointIndependent):
+                laws = node.time_law, node.x_law
+                if any(isinstance(law, Composed | Weighted) for law in laws):
+                    return "estimate"  # their distribution functions are estimates
+        return "certified"
+
+    def quantile(
+        self,
+        p: float | None = None,
+        *,
+        sf: float | None = None,
+        rtol: float | None = None,
+        memory: int = MEMORY,
+    ) -> Quantile:
+        """Quantile with a bracket that contains it.
+
+        Parameters
+        ----------
+        p, sf : float
+            Level as P(E <= e) or as P(E > e); exactly one.
+        rtol : float, optional
+            Width of the bracket over the size of the value. A given tolerance is a
+            demand; the default 1e-4 is an aim, and a wider bracket is returned with
+            the grid that limited it.
+        memory : int
+            Bytes that the grid may take.
+
+        Raises
+        ------
+        InputError
+            Level outside (0, 1), or not exactly one.
+        ToleranceError
+            `rtol` cannot be reached within `memory`.
+        """
+        by_sf = sf is not None
+        p, sf = levels(p, sf)
+        aim = 1e-4 if rtol is None else float(rtol)
+        # About five spectra and a mass of one double and a half a point are held.
+        cap = max(int(math.sqrt(memory / 64.0)), 16)
+        grid = min(self.grid, cap)
+        found = self._quantile(p, sf, by_sf, grid)
+        width = found.relative_width
+        if width > aim and not self._result(min(p, sf), grid).atoms:
+            # The width is proportional to the steps, that is to 1 / grid.
+            wanted = 2.0 ** math.ceil(math.log2(1.2 * grid * min(width / aim, 1e6)))
+            nodes = sum(1 for _ in _postorder(self.expression))
+            most = cap if rtol is not None else min(cap, math.sqrt(WORK / nodes))
+            finer = 2 ** int(math.log2(min(wanted, most)))
+            if finer >= 1.4 * grid:
+                found = self._quantile(p, sf, by_sf, finer)
+        if rtol is not None and found.relative_width > rtol:
+            raise ToleranceError(
+                f"joint law: quantile at sf={sf:.6g} known to relative width "
+                f"{found.relative_width:.3g} from {found.limited_by} within {memory} "
+                f"bytes, asked for {rtol:.3g}",
+                found,
+            )
+        return found
+
+    def _quantile(self, p: float, sf: float, by_sf: bool, grid: int) -> Quantile:
+        result = self._result(min(p, sf), grid)
+        points = result.points
+        # The quantile is the smallest t with P(E > t) <= sf, that is P(E <= t) >= p.
+        # Levels compare as given: 1 - 0.8 is not quite 1 / 5.
+        if by_sf:
+            enough = int(np.searchsorted(-result.upper, -sf))
+            over = int(np.searchsorted(-result.lower, -sf)) - 1
+            at = int(np.searchsorted(-result.above, -sf))
+        else:
+            enough = int(np.searchsorted(result.below_lower, p))
+            over = int(np.searchsorted(result.below_upper, p)) - 1
+            at = int(np.searchsorted(result.below, p))
+        if result.atoms:
+            over += 1  # E is above point `over`, so at the next one at least
+        low, high = self.support()
+        upper = points[enough] + result.slack if enough < points.size else high
+        lower = points[over] - result.slack if 0 <= over < points.size else low
+        lower, upper = max(float(lower), low), min(float(upper), high)
+        kind = self._kind if math.isfinite(lower) and math.isfinite(upper) else "open"
+        value = min(max(float(points[min(at, points.size - 1)]), lower), upper)
+        return Quantile(p, value, lower, upper, kind, result.limited_by, sf)
+
+    def probability_above(
+        self, limit: float, *, rtol: float = 1e-3, memory: int = MEMORY
+    ) -> Probability:
+        """P(E > limit) with certified bounds.
+
+        Parameters
+        ----------
+        limit : float
+            In J.
+        rtol : float
+            Width of the bounds over the probability that is aimed at; a finer grid is
+            tried once where the first does not reach it.
+        memory : int
+            Bytes that the grid may take.
+        """
+        cap = max(int(math.sqrt(memory / 64.0)), 16)
+        grid = min(self.grid, cap)
+        found = self._probability(limit, 1e-6, grid)
+        nodes = sum(1 for _ in _postorder(self.expression))
+        finer = min(cap, int(math.sqrt(WORK / nodes)))
+        wide = found.upper - found.lower > rtol * found.upper
+        if wide and finer >= 1.4 * grid and not self._result(1e-6, grid).atoms:
+            found = self._probability(limit, max(found.value, 1e-12), finer)
+        return found
+
+    def _probability(self, limit: float, sf: float, grid: int) -> Probability:
+        result = self._result(sf, grid)
+        low, high = self.support()
+        at = np.array([float(limit)])
+        value = float(_stepped(result.points, result.above, at, 1.0)[0])
+        if limit >= high or limit < low:
+            sure = float(limit < low)
+            return Probability(sure, sure, sure, self._kind)
+        upper = _stepped(result.points, result.upper, at - result.slack, 1.0)
+        if result.atoms:
+            lower = _stepped(result.points, result.lower, at + result.slack, 1.0)
+        else:
+            after = np.searchsorted(result.points, at + result.slack, side="left")
+            lower = np.append(result.lower, 0.0)[after]
+        lower, upper = float(lower[0]), float(upper[0])
+        return Probability(min(max(value, lower), upper), lower, upper, self._kind)
+
+    def cdf(self, x: npt.ArrayLike, /) -> Any:
+        """P(E <= x), the estimate (bounds: `probability_above`)."""
+        result = self._result()
+        return _stepped(result.points, result.below, np.asarray(x, float), 0.0)[()]
+
+    def ccdf(self, x: npt.ArrayLike, /) -> Any:
+        """P(E > x), computed as such; the estimate (bounds: `probability_above`)."""
+        result = self._result()
+        return _stepped(result.points, result.above, np.asarray(x, float), 1.0)[()]
+
+    def icdf(self, p: npt.ArrayLike, /) -> Any:
+        """Quantile values at P(E <= x) = p (their errors: `quantile`)."""
+        return _each(p, lambda level: self.quantile(level).value)
+
+    def iccdf(self, p: npt.ArrayLike, /) -> Any:
+        """Quantile values at P(E > x) = p (their errors: `quantile`)."""
+        return _each(p, lambda level: self.quantile(sf=level).value)
+
+    def isf(self, p: npt.ArrayLike, /) -> Any:
+        """`iccdf` under the name of SciPy's frozen variables."""
+        return self.iccdf(p)
+
+    def mean(self) -> float:
+        """E E (its error: `mean_bounds`)."""
+        return self.mean_bounds().value
+
+    def mean_bounds(self) -> Bounds:
+        """E E with certified bounds."""
+        value, lower, upper = self._result().mean
+        if not math.isfinite(value):
+            return Bounds(value, -math.inf, math.inf, "open")
+        finite = math.isfinite(lower) and math.isfinite(upper)
+        return Bounds(value, lower, upper, self._kind if finite else "open")
+
+    def variance(self) -> float:
+        """Var E, an estimate that the grid makes slightly too large."""
+        return self._result().spread
+
+    def expected_shortfall(
+        self,
+        p: float | None = None,
+        *,
+        sf: float | None = None,
+        memory: int = MEMORY,
+    ) -> Bounds:
+        """Mean of the worst ``sf`` share of outcomes, bracketed.
+
+        ``min over t of t + E(E - t)+ / sf`` (Rockafellar and Uryasev).
+        """
+        p, sf = levels(p, sf)
+        cap = max(int(math.sqrt(memory / 64.0)), 16)
+        result = self._result(min(p, sf), min(self.grid, cap))
+        t = result.points
+        widths = np.diff(t)
+
+        def stop_loss(survival: FloatArray) -> FloatArray:
+            return np.append(np.cumsum((survival[:-1] * widths)[::-1])[::-1], 0.0)
+
+        # E (E - t)+ <= E (E' - t)+: noise of mean zero only raises a convex function.
+        above = float(np.min(t + (stop_loss(result.above) + result.stop_slack) / sf))
+        # The law with survival `lower` is below E in first order; so is its shortfall,
+        # t_0 + integral of min(lower, sf) / sf where lower(t_0) >= sf. Between points
+        # that are no atoms only the value at the next one is sure.
+        lower = result.lower if result.atoms else np.append(result.lower[1:], 0.0)
+        start = max(int(np.searchsorted(-lower, -sf, side="right")) - 1, 0)
+        if lower[start] < sf and not result.atoms:
+            below = self.support()[0]
+        else:
+            clipped = np.minimum(lower[start:-1], sf) @ widths[start:]
+            below = float(t[start] + clipped / sf - result.slack)
+        value = float(np.min(t + stop_loss(result.above) / sf))
+        above += result.slack
+        kind = self._kind if math.isfinite(below) and math.isfinite(above) else "open"
+        return Bounds(min(max(value, below), above), below, above, kind)
+
+    def support(self) -> tuple[float, float]:
+        """Return bounds of the possible values."""
+        weight = self.weight
+
+        def leaf(node: JointLeaf) -> tuple[float, ...]:
+            if isinstance(node, JointRuns):
+                t, x = node.time, node.x
+                ends = t.min(), t.max(), x.min(), x.max()
+                return tuple(float(v) for v in ends)
+            t, x = node.time_law.support(), node.x_law.support()
+            lines = [node.slope * float(v) if node.slope else 0.0 for v in t]
+            return (
+                float(t[0]),
+                float(t[1]),
+                min(lines) + float(x[0]),
+                max(lines) + float(x[1]),
+            )
+
+        def combine(
+            node: JointSum | JointMaximum, parts: list[tuple[Any, int]]
+        ) -> tuple[float, ...]:
+            energy = [sum(n * part[i] for part, n in parts) for i in (2, 3)]
+            if isinstance(node, JointSum):
+                time = [sum(n * part[i] for part, n in parts) for i in (0, 1)]
+            else:
+                time = [max(part[i] for part, _ in parts) for i in (0, 1)]
+            return (*time, *energy)
+
+        t_low, t_high, low, high = _folded(self.expression, leaf, combine)
+        if weight > 0.0:
+            low, high = low + weight * t_low, high + weight * t_high
+        return low, high
+
+    def sample(self, shape: Any = (), /, *, rng: Any = None) -> Any:
+        """Draw independent values; `rng` is a generator or a seed."""
+        size = (shape,) if isinstance(shape, numbers.Integral) else tuple(shape)
+        t, x = _drawn(self.expression, size, generator(rng))
+        return (self.weight * t + x)[()]
+
+    def lattice_bounds(self, step: float, *, low: float, high: float) -> LatticeBounds:
+        """Two laws on a lattice between which E lies in first order.
+
+        Parameters
+        ----------
+        step : float
+            Distance of the points, which are integers times `step`; in J.
+        low, high : float
+            Range to cover. Mass outside is moved inside where that keeps the order,
+            else accounted as lost.
+        """
+        result = self._result(1e-9)
+        first, last = math.floor(low / step), math.ceil(high / step)
+        if last - first > 2**26:
+            raise ToleranceError(
+                f"joint law: {last - first} lattice points, more than 2^26"
+            )
+        at = step * np.arange(first, last + 1)
+        upper = _stepped(result.points, result.upper, at - result.slack, 1.0)
+        if result.atoms:
+            lower = _stepped(result.points, result.lower, at + result.slack, 1.0)
+        else:
+            after = np.searchsorted(result.points, at + result.slack, side="left")
+            lower = np.append(result.lower, 0.0)[after]
+        # A law on the points with survival function s has s(t) = s(point before t). So
+        # P(E > point) bounds from above what lies between two points, and the lower
+        # law has at each point the survival of the next.
+        least, most = self.support()
+        start = 1.0 if least >= at[0] else float(lower[0])
+        beyond = 0.0 if most <= at[-1] else float(upper[-1])
+        upper[-1] = beyond
+        down = np.append(lower[1:], 0.0)
+        return LatticeBounds(
+            Lattice(
+                first,
+                step,
+                _masses(start, down),
+                lost_below=1.0 - start,
+                rounding="down",
+            ),
+            Lattice(first, step, _masses(1.0, upper), 0.0, beyond, "up"),
+        )
+
+
+def _masses(before: float, survival: FloatArray) -> FloatArray:
+    return np.maximum(-np.diff(survival, prepend=before), 0.0)
+
+
+def _stepped(
+    points: FloatArray, values: FloatArray, at: FloatArray, before: float
+) -> FloatArray:
+    """Value at the last point that is not beyond; `before` where there is none."""
+    index = np.searchsorted(points, at, side="right")
+    return np.concatenate([[before], values])[index]
+
+
+def _each(level: npt.ArrayLike, one: Callable[[float], float]) -> Any:
+    values = np.asarray(level, dtype=float)
+    out = np.array([one(float(v)) for v in values.ravel()]).reshape(values.shape)
+    return out.item() if out.ndim == 0 else out
+
+
+class _Frame:
+    """One node being drawn: its parts in turn, and their time and x so far."""
+
+    __slots__ = ("copies", "largest", "t", "x")
+
+    def __init__(self, node: JointSum | JointMaximum, shape: tuple[int, ...]) -> None:
+        self.largest = isinstance(node, JointMaximum)
+        self.copies = iter([(part, n) for part, n in node.parts])
+        self.t = np.full(shape, -np.inf) if self.largest else np.zeros(shape)
+        self.x = np.zeros(shape)
+
+    def take(self, t: Any, x: Any) -> None:
+        self.t = np.maximum(self.t, t) if self.largest else self.t + t
+        self.x = self.x + x
+
+
+def _drawn(
+    root: Joint, shape: tuple[int, ...], rng: np.random.Generator
+) -> tuple[FloatArray, FloatArray]:
+    """Draw T and x; every copy of a part afresh."""
+    outer = _Frame(JointSum(((root, 1),)), shape)
+    stack: list[tuple[_Frame, Iterator[Joint]]] = []
+    current, todo = outer, _copied(outer)
+    while True:
+        part = next(todo, None)
+        if part is None:
+            if not stack:
+                return current.t, current.x
+            done = current
+            current, todo = stack.pop()
+            current.take(done.t, done.x)
+        elif isinstance(part, JointSum | JointMaximum):
+            stack.append((current, todo))
+            current = _Frame(part, shape)
+            todo = _copied(current)
+        else:
+            current.take(*_drawn_leaf(part, shape, rng))
+
+
+def _copied(frame: _Frame) -> Iterator[Joint]:
+    for part, n in frame.copies:
+        for _ in range(n):
+            yield part
+
+
+def _drawn_leaf(
+    leaf: JointLeaf, shape: tuple[int, ...], rng: np.random.Generator
+) -> tuple[Any, Any]:
+    if isinstance(leaf, JointRuns):
+        chosen = rng.choice(leaf.time.size, size=shape, p=leaf.weights)
+        return leaf.time[chosen], leaf.x[chosen]
+    t = leaf.time_law.sample(shape, rng=rng)
+    return t, leaf.slope * t + leaf.x_law.sample(shape, rng=rng)
+
+
+def _line_law(leaf: JointLeaf, weight: float) -> Any:
+    """E of a single leaf as a law of one dimension; None where there is none."""
+    if isinstance(leaf, JointRuns):
+        return Empirical(weight * leaf.time + leaf.x, weights=leaf.weights)
+    if weight + leaf.slope < 0.0:
+        listed = _values(leaf.time_law)
+        if listed is None:
+            return None
+        part = Empirical((weight + leaf.slope) * listed[0], weights=listed[1])
+        return sum_of(part, leaf.x_law)
+    return sum_of(scale(leaf.time_law, weight + leaf.slope), leaf.x_law)
+
+
+def _reduced(root: Joint, weight: float) -> Composed | None:
+    """The law in one dimension, where no joint law is needed."""
+    leaves: list[Any] = []
+    split = True
+    largest = False
+    for node in _postorder(root):
+        if isinstance(node, JointSum | JointMaximum):
+            largest = largest or isinstance(node, JointMaximum)
+        else:
+            leaves.append(node)
+            split = split and isinstance(node, JointIndependent)
+    if not largest or weight == 0.0:
+        # Every draw enters by its weight * T + x alone.
+        laws = {id(leaf): _line_law(leaf, weight) for leaf in leaves}
+        if any(law is None for law in laws.values()):
+            return None
+        return _folded(
+            root,
+            lambda leaf: laws[id(leaf)],
+            lambda _, parts: sum_of(*(repeat(law, n) for law, n in parts)),
+        )
+    if not split:
+        return None
+    # T and x independent in every leaf stay independent (calculus, section 2).
+    def time(node: JointSum | JointMaximum, parts: list[tuple[Any, int]]) -> Any:
+        if isinstance(node, JointSum):
+            return sum_of(*(repeat(law, n) for law, n in parts))
+        return maximum(*(law for law, n in parts for _ in range(n)))
+
+    def energy(_: JointSum | JointMaximum, parts: list[tuple[Any, int]]) -> Any:
+        return sum_of(*(repeat(law, n) for law, n in parts))
+
+    makespan = _folded(root, lambda leaf: leaf.time_law, time)
+    return sum_of(
+        scale(makespan, weight), _folded(root, lambda leaf: leaf.x_law, energy)
+    )
+
+
+def weighted(
+    expression: Joint, weight: float, *, grid: int = GRID
+) -> Weighted | Composed:
+    """Law of E = weight * T + x of a joint expression of independent draws.
+
+    Where it is a law of one dimension after all (no maximum, no weight, or T and x
+    independent in every leaf), that law is returned, exact as ever; otherwise T and x
+    are composed jointly.
+
+    Parameters
+    ----------
+    expression : Joint
+    weight : float
+        In W, not negative: E must not fall with T.
+    grid : int
+        Rows and columns of the grid to begin with, from 16 to 8192.
+
+    Raises
+    ------
+    InputError
+        A weight that is negative or no finite number, no joint expression, a grid out
+        of range.
+
+    Examples
+    --------
+    >>> a = JointRuns([1.0, 2.0], [3.0, 5.0])
+    >>> weighted(joint_maximum(a, a), 10.0).quantile(0.5).value
+    28.0
+    """
+    if not isinstance(expression, Joint):
+        raise InputError(
+            f"weighted: expected a joint law, got {type(expression).__name__} "
+            f"{expression!r:.60}"
+        )
+    if not (isinstance(weight, numbers.Real) and 0.0 <= weight < math.inf):
+        raise InputError(
+            f"weighted: weight must be a finite number >= 0, got {weight!r}"
+        )
+    if isinstance(grid, bool) or not isinstance(grid, numbers.Integral):
+        raise InputError(f"weighted: grid must be an integer, got {grid!r}")
+    if not 16 <= grid <= 8192:
+        raise InputError(f"weighted: grid must be from 16 to 8192, got {grid!r}")
+    reduced = _reduced(expression, float(weight))
+    if reduced is not None:
+        return reduced
+    return Weighted(expression, float(weight), int(grid))

@@ -1,0 +1,319 @@
+"""What the command line shows of a prediction: numbers, table, picture."""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from collections.abc import Mapping, Sequence
+from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Context, Decimal
+from typing import TYPE_CHECKING, Any
+
+from probcalc.distribution import Empirical
+from probcalc.element import Element
+from probcalc.errors import InputError
+from probcalc.term import postorder
+
+if TYPE_CHECKING:
+    from probcalc.planfile import Plan
+    from probcalc.predict import Prediction
+
+__all__ = ["as_text", "budget", "plot"]
+
+_UNITS = {"time": "s", "energy": "J"}
+_PREFIXES = {-9: "n", -6: "u", -3: "m", 0: "", 3: "k", 6: "M", 9: "G"}
+
+
+def budget(
+    plan: Plan,
+    prediction: Prediction,
+    *,
+    levels: Sequence[tuple[str, float]],
+    limits: Mapping[str, float],
+    rtol: float,
+) -> dict[str, Any]:
+    """Work out the figures of ``probcalc budget``, in SI units.
+
+    Parameters
+    ----------
+    plan : Plan
+    prediction : Prediction
+        Of the term of the plan.
+    levels : sequence of tuple
+        ``("p", 0.99)`` or ``("sf", 1e-9)``.
+    limits : mapping of str to float
+        Limits of ``"energy"`` (J) and ``"time"`` (s).
+    rtol : float
+        Relative width asked of the brackets.
+
+    Returns
+    -------
+    dict
+        The documented JSON document (``docs/json.md``).
+    """
+    found: dict[str, Any] = {
+        "plan": plan.name,
+        "description": plan.meta.get("description", ""),
+        "expression": plan.expression,
+        "method": prediction.method,
+    }
+    for kind, unit in _UNITS.items():
+        law = getattr(prediction, kind)
+        found[kind] = {
+            "unit": unit,
+            **_moments(law),
+            "quantiles": [
+                _fields(
+                    law.quantile(**{name: level}, rtol=rtol),
+                    ("p", "sf", "value", "lower", "upper", "kind", "limited_by"),
+                )
+                for name, level in levels
+            ],
+        }
+    whole = found["energy"]["mean"]
+    for kind in ("static_energy", "dynamic_energy"):
+        part = _moments(getattr(prediction, kind))
+        share = part["mean"] / whole if whole > 0 else 0.0
+        found[kind] = {"unit": "J", **part, "share": share}
+    found["limit"] = {kind: limits.get(kind) for kind in _UNITS}
+    found["probability_over"] = {
+        kind: _fields(
+            getattr(prediction, kind).probability_above(limits[kind]),
+            ("value", "lower", "upper", "kind"),
+        )
+        if kind in limits
+        else None
+        for kind in _UNITS
+    }
+    found["grain"] = prediction.grain
+    found["fewest_runs"] = _fewest_runs(plan)
+    found["assumptions"] = [str(line) for line in prediction.assumptions]
+    return found
+
+
+def _fewest_runs(plan: Plan) -> int | None:
+    """Smallest number of measured runs behind a law of the expression."""
+    sizes = [
+        law.samples.size
+        for element in postorder(plan.term)
+        if isinstance(element, Element)
+        for law in (element.time, element.dynamic_energy)
+        if isinstance(law, Empirical)
+    ]
+    return min(sizes, default=None)
+
+
+def _moments(law: Any) -> dict[str, Any]:
+    bounds = law.mean_bounds()
+    return {
+        "mean": _number(bounds.value),
+        "mean_error": _fields(bounds, ("lower", "upper", "kind")),
+        "sd": _number(math.sqrt(max(float(law.variance()), 0.0))),
+    }
+
+
+def _number(value: float) -> float | None:
+    """JSON has no infinity: an open side is null."""
+    return float(value) if math.isfinite(value) else None
+
+
+def _fields(result: Any, names: Sequence[str]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name in names:
+        value = getattr(result, name)
+        found[name] = value if isinstance(value, str) else _number(value)
+    return found
+
+
+# --- the table ---------------------------------------------------------------
+
+_DIGITS = 6
+"""Significant digits of a figure that is exact or an estimate."""
+
+
+def as_text(found: Mapping[str, Any]) -> str:
+    """Lay the figures of `budget` out for people, in fitting units.
+
+    Brackets are rounded outward, so that what is printed holds as well.
+    """
+    lines = [_plain(found["plan"])]
+    if found["description"]:
+        lines.append(_plain(found["description"]))
+    expression = textwrap.shorten(_plain(found["expression"]), 200, placeholder=" ...")
+    lines += ["", f"expression  {expression}", f"method      {found['method']}"]
+    for kind in _UNITS:
+        lines += ["", kind, *_columns(_rows(found, kind))]
+    notes = list(found["assumptions"])
+    if found["fewest_runs"] is not None:
+        runs = "1 run" if found["fewest_runs"] == 1 else f"{found['fewest_runs']} runs"
+        notes.append(f"a law is known from {runs}: no bracket covers what they miss")
+    lines += ["", "assumed"]
+    for note in notes:
+        lines += textwrap.wrap(
+            _plain(note), 84, initial_indent="  - ", subsequent_indent="    "
+        )
+    return "\n".join(lines)
+
+
+def _plain(text: str) -> str:
+    """Text without the control characters that a plan file could hold."""
+    return "".join(c if c.isprintable() else " " for c in text)
+
+
+def _rows(found: Mapping[str, Any], kind: str) -> list[tuple[str, ...]]:
+    part = found[kind]
+    power, unit = _prefix(part["mean"] or 0.0, part["unit"])
+    mean = {"value": part["mean"], **part["mean_error"]}
+    rows = [_row("mean", mean, power, unit), ("sd", _spread(part["sd"], power, unit))]
+    if kind == "energy":
+        for name in ("static", "dynamic"):
+            share = found[f"{name}_energy"]
+            row = _row(
+                name, {"value": share["mean"], **share["mean_error"]}, power, unit
+            )
+            rows.append((*row, f"{100 * share['share']:.1f} % of the mean"))
+    for point in part["quantiles"]:
+        # 1 - sf has lost the digits of a small sf, so the rarer side is shown.
+        name = f"p {point['p']:g}" if point["p"] <= 0.9999 else f"sf {point['sf']:g}"
+        rows.append(_row(name, point, power, unit))
+    over = found["probability_over"][kind]
+    if over is not None:
+        power, unit = _prefix(found["limit"][kind], part["unit"])
+        limit = f"P(> {found['limit'][kind] / 10.0**power:.6g} {unit})"
+        bracket = "" if over["kind"] == "estimate" else "exactly"
+        if over["lower"] != over["upper"]:
+            low, high = (
+                _few_digits(over[side], rounding)
+                for side, rounding in (("lower", ROUND_FLOOR), ("upper", ROUND_CEILING))
+            )
+            bracket = f"[{low}, {high}]"
+        value = _few_digits(over["value"], ROUND_HALF_EVEN)
+        rows.append((limit, value, bracket, over["kind"]))
+    return rows
+
+
+def _row(
+    name: str, point: Mapping[str, Any], power: int, unit: str
+) -> tuple[str, str, str, str]:
+    """Name, value, bracket and kind of a figure with its error."""
+    value, lower, upper, kind = (point[k] for k in ("value", "lower", "upper", "kind"))
+    exponent = _last_place(value, lower, upper, power)
+    shown = f"{_rounded(value, power, exponent, ROUND_HALF_EVEN)} {unit}"
+    if lower == upper:
+        return name, shown, "" if kind == "estimate" else "exactly", kind
+    if None not in (lower, upper) and upper - lower <= 1e-12 * abs(value):
+        return name, shown, "to rounding", kind
+    low = _rounded(lower, power, exponent, ROUND_FLOOR)
+    high = _rounded(upper, power, exponent, ROUND_CEILING)
+    return name, shown, f"[{low}, {high}]", kind
+
+
+def _columns(rows: Sequence[tuple[str, ...]]) -> list[str]:
+    count = max(map(len, rows))
+    full = [(*row, *[""] * (count - len(row))) for row in rows]
+    widths = [max(map(len, column)) for column in zip(*full, strict=True)]
+    return [
+        "  "
+        + "  ".join(
+            cell.ljust(width) for cell, width in zip(row, widths, strict=True)
+        ).rstrip()
+        for row in full
+    ]
+
+
+def _prefix(size: float, unit: str) -> tuple[int, str]:
+    """Power of ten and name of the unit in which a value has one to three digits."""
+    power = 0
+    if size != 0.0 and math.isfinite(size):
+        power = 3 * math.floor(math.log10(abs(size)) / 3)
+        power = min(max(power, -9), 0 if unit == "s" else 9)
+    return power, _PREFIXES[power] + unit
+
+
+def _last_place(
+    value: float | None, lower: float | None, upper: float | None, power: int
+) -> int:
+    """Exponent of the last decimal shown: two digits of the width, 4 to 12 in all."""
+    if value is None or value == 0.0:
+        return -_DIGITS
+    first = math.floor(math.log10(abs(value))) - power
+    width = 0.0 if lower is None or upper is None else upper - lower
+    if width <= 1e-12 * abs(value):
+        return first - _DIGITS + 1
+    last = math.floor(math.log10(width)) - power - 1
+    return min(max(last, first - 11), first - 3)
+
+
+def _rounded(value: float | None, power: int, exponent: int, rounding: str) -> str:
+    if value is None:
+        return "open"
+    if value == 0.0:
+        return "0"
+    step = Decimal(1).scaleb(min(exponent, 0))
+    return f"{Decimal(value).scaleb(-power).quantize(step, rounding):f}"
+
+
+def _few_digits(probability: float, rounding: str) -> str:
+    """Four significant digits of a probability, however small."""
+    rounded = Context(prec=4, rounding=rounding).create_decimal_from_float(probability)
+    return f"{float(rounded):.4g}"
+
+
+def _spread(sd: float | None, power: int, unit: str) -> str:
+    return "infinite" if sd is None else f"{sd / 10.0**power:.4g} {unit}"
+
+
+# --- the picture -------------------------------------------------------------
+
+
+def plot(prediction: Prediction, found: Mapping[str, Any], file: str) -> None:
+    """Draw P(time > t) and P(energy > e) with the brackets of their quantiles.
+
+    Raises
+    ------
+    InputError
+        A file name whose ending names no format of pictures.
+    """
+    import numpy as np
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(9, 4), layout="constrained")
+    FigureCanvasAgg(figure)
+    for axes, kind in zip(figure.subplots(1, 2), _UNITS, strict=True):
+        law, part = getattr(prediction, kind), found[kind]
+        points = part["quantiles"]
+        power, unit = _prefix(part["mean"] or 0.0, part["unit"])
+        known = [point for point in points if point["value"] is not None]
+        values = [point["value"] for point in known]
+        low, high = float(law.support()[0]), max(values, default=1.0)
+        spread = max(high - part["mean"], part["sd"] or 0.0, 1e-3 * high)
+        low = max(low, part["mean"] - 2.0 * spread)
+        grid = np.linspace(low, high + 0.1 * spread, 201)
+        scale = 10.0**power
+        axes.plot(grid / scale, np.asarray(law.ccdf(grid), dtype=float))
+        for point in known:
+            lower = point["value"] if point["lower"] is None else point["lower"]
+            upper = point["value"] if point["upper"] is None else point["upper"]
+            error = [
+                [max(point["value"] - lower, 0.0) / scale],
+                [max(upper - point["value"], 0.0) / scale],
+            ]
+            axes.errorbar(
+                point["value"] / scale, point["sf"], xerr=error, fmt="o", color="C1"
+            )
+        limit = found["limit"][kind]
+        if limit is not None:
+            axes.axvline(limit / scale, color="C3", linestyle="--", label="limit")
+            axes.legend()
+        axes.set(
+            xlabel=f"{kind} x ({unit})",
+            ylabel=f"P({kind} > x)",
+            yscale="log",
+            ylim=(min([point["sf"] for point in points], default=1e-3) / 3, 1.5),
+        )
+    figure.suptitle(_plain(found["plan"]))
+    try:
+        figure.savefig(file)
+    except ValueError as error:
+        reason = " ".join(str(error).split())
+        raise InputError(f"--plot: {file!r}: {reason}") from None

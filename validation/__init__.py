@@ -1,0 +1,1 @@
+"""From signatures and measurements to verdicts."""
