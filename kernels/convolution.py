@@ -18,12 +18,17 @@ import scipy.fft
 
 __all__ = [
     "TiltedSum",
+    "coarsened",
     "convolve",
+    "convolve_spiked",
     "fft_length",
     "log_mgf",
     "power",
+    "thin_ends",
     "tilted_sum",
+    "tilted_survival",
     "tilted_window",
+    "total_log_mgf",
 ]
 
 FloatArray = npt.NDArray[np.float64]
@@ -97,16 +102,22 @@ def log_mgf(mass: FloatArray, theta: float) -> tuple[float, float, float]:
         Tilt per step.
     """
     points = mass.size
-    shift = max(0.0, theta * (points - 1))
+    while points > 1 and mass[points - 1] == 0.0:
+        points -= 1
+    start = 0
+    while start < points - 1 and mass[start] == 0.0:
+        start += 1
+    shift = max(theta * start, theta * (points - 1))
     total = 0.0
     first = 0.0
     second = 0.0
     growth = math.exp(theta)
-    k = 0
+    k = start
     while k < points:
-        # A fresh exponential every 64 points keeps the recurrence's error below 1e-14.
+        # A fresh exponential every 64 points keeps the recurrence's error below 1e-14;
+        # for a steep tilt at every point, lest a block start at zero and stay there.
         weight = math.exp(theta * k - shift)
-        stop = min(k + 64, points)
+        stop = min(k + (64 if abs(theta) < 1.0 else 1), points)
         while k < stop:
             x = mass[k] * weight
             total += x
@@ -136,26 +147,87 @@ def tilted_window(
     counts: Sequence[int],
     theta: float,
     log_outside: float,
-) -> tuple[int, int]:
+) -> tuple[float, float, float, float]:
     """Points outside which the tilted sum has mass at most exp(log_outside) a side.
 
     Chernoff: P_theta(S > b) <= exp(K(theta + u) - K(theta) - u b) for every u > 0,
     and likewise below; the best of a few u is taken.
+
+    Returns
+    -------
+    low, high : float
+        Window, in points.
+    down, up : float
+        The rates u that gave its ends.
     """
-    last = sum(c * (m.size - 1) for m, c in zip(masses, counts, strict=True))
     base, mean, variance = total_log_mgf(masses, counts, theta)
     spread = math.sqrt(variance)
     if spread == 0.0:
-        middle = int(round(mean))
-        return max(middle - 1, 0), min(middle + 1, last)
-    low, high = 0.0, float(last)
-    for u in (0.15, 0.3, 0.6, 1.0, 1.6, 2.5, 3.5, 5.0, 7.0, 10.0):
+        return mean, mean, 1.0, 1.0
+    low, high = -math.inf, math.inf
+    down = up = 1.0
+    for u in (0.3, 0.6, 1.0, 1.6, 2.5, 3.5, 5.0, 7.0, 10.0):
         rate = u / spread
-        above = total_log_mgf(masses, counts, theta + rate)[0] - base
-        high = min(high, (above - log_outside) / rate)
+        end = (total_log_mgf(masses, counts, theta + rate)[0] - base - log_outside) / rate
+        if end < high:
+            high, up = end, rate
         below = total_log_mgf(masses, counts, theta - rate)[0] - base
-        low = max(low, -(below - log_outside) / rate)
-    return max(int(math.floor(low)), 0), min(int(math.ceil(high)), last)
+        start = -(below - log_outside) / rate
+        if start > low:
+            low, down = start, rate
+    return low, high, down, up
+
+
+def coarsened(mass: FloatArray, factor: int) -> FloatArray:
+    """Mass gathered on every `factor`-th point, the mean kept."""
+    if factor == 1:
+        return mass
+    blocks = -(-mass.size // factor)
+    table = np.zeros(blocks * factor)
+    table[: mass.size] = mass
+    table = table.reshape(blocks, factor)
+    whole = table.sum(axis=1)
+    moved = table @ (np.arange(factor) / factor)
+    out = np.zeros(blocks + 1)
+    out[:-1] += whole - moved
+    out[1:] += moved
+    return out
+
+
+def convolve_spiked(p: FloatArray, q: FloatArray) -> tuple[FloatArray, float]:
+    """Convolution by transforms of masses that may be nearly a single point.
+
+    With p = a at one point + p', q = b at one point + q', only p' * q' goes through
+    transforms: (a + p') * (b + q') = a b + a q' + b p' + p' * q'. Rounding is relative
+    to the small rests, so that a thin tail beside a heavy point keeps its digits.
+
+    Returns
+    -------
+    mass : ndarray, shape (len(p) + len(q) - 1,)
+    error : float
+        Bound of the Euclidean norm of the rounding error (and so of every bin's).
+    """
+    at_p, at_q = int(np.argmax(p)), int(np.argmax(q))
+    a, b = float(p[at_p]), float(q[at_q])
+    rest_p, rest_q = p.copy(), q.copy()
+    rest_p[at_p] = rest_q[at_q] = 0.0
+    points = p.size + q.size - 1
+    bins = fft_length(points)
+    out = scipy.fft.irfft(
+        scipy.fft.rfft(rest_p, bins) * scipy.fft.rfft(rest_q, bins), bins
+    )[:points]
+    # |delta P| <= gamma sqrt(N) |p'|_2 in norm, |Q| <= |q'|_1 pointwise, and the other
+    # way round; the inverse and the products add as much again.
+    gamma = (math.log2(bins) + 2.0) * PER_LEVEL
+    sizes = [
+        float(np.linalg.norm(x)) * float(y.sum())
+        for x, y in ((rest_p, rest_q), (rest_q, rest_p))
+    ]
+    error = 2.0 * gamma * (sizes[0] + sizes[1])
+    out[at_p : at_p + q.size] += a * rest_q
+    out[at_q : at_q + p.size] += b * rest_p
+    out[at_p + at_q] += a * b
+    return out, error
 
 
 class TiltedSum(NamedTuple):
@@ -184,18 +256,142 @@ class TiltedSum(NamedTuple):
     theta: float
 
 
-def _integer_power(z: npt.NDArray[np.complex128], n: int) -> npt.NDArray[np.complex128]:
-    # Binary powers: n - 1 products in the worst chain, each sqrt(5) u; a complex power
-    # through logarithms would lose n times the error of the angle.
-    result: npt.NDArray[np.complex128] | None = None
+def _multiply(
+    spectrum: npt.NDArray[np.complex128],
+    product: FloatArray,
+    excluded: FloatArray,
+    f: npt.NDArray[np.complex128],
+    count: int,
+    gamma: float,
+) -> None:
+    """Multiply the spectrum by f^count, and keep the sizes for the error bound.
+
+    With a = |f| + gamma, product = prod a_j^n_j, and excluded = the largest product
+    that leaves one factor out: |prod (f + delta) - prod f| <= gamma n excluded when
+    every |delta| <= gamma. The recursion keeps the maximum exactly. Binary powers: a
+    complex power through logarithms would lose n times the error of the angle.
+    """
+    a = np.abs(f)
+    a += gamma
+    n = count
+    others: FloatArray | None = None  # a^(count - 1)
+    square = a
+    m = count - 1
     while True:
         if n & 1:
-            result = z if result is None else result * z
+            spectrum *= f
+        if m & 1:
+            others = square if others is None else others * square
         n >>= 1
+        m >>= 1
         if n == 0:
-            assert result is not None
-            return result
-        z = z * z
+            break
+        f = f * f
+        if m:
+            square = square * square
+    if others is None:  # count is one
+        np.maximum(excluded * a, product, out=excluded)
+        product *= a
+        return
+    own = others * a
+    np.maximum(excluded * own, product * others, out=excluded)
+    product *= own
+
+
+@nb.njit(cache=True)
+def tilted_survival(
+    mass: FloatArray,
+    first: int,
+    theta: float,
+    log_scale: float,
+    error: float,
+    error_norm: float,
+    outside: float,
+    upper: bool,
+) -> tuple[FloatArray, float]:
+    """Bounds of P(S > k) from a tilted mass: rounding added to or taken off each.
+
+    A sum of bins times weights is off by at most the largest bin error times the sum of
+    the weights, and at most the error's norm times the norm of the weights.
+
+    Parameters
+    ----------
+    mass, first, theta, log_scale, error, error_norm
+        As in `TiltedSum`.
+    outside : float
+        Bound of the tilted mass that wrapped into the window (lower bounds).
+    upper : bool
+        Which side.
+
+    Returns
+    -------
+    survival : ndarray
+        Non-increasing, between 0 and 1.
+    total : float
+        Bound of the mass at or above the first point.
+    """
+    bins = mass.size
+    out = np.empty(bins)
+    relative = 4.0 * UNIT * (4.0 + abs(theta) * bins + bins * 0.25)
+    plain = weights = squares = 0.0
+    best = 0.0
+    growth = math.exp(theta)
+    weight = 0.0
+    # A steep tilt takes an exponential at every bin: a recurrence would stay at zero.
+    fresh = 64 if abs(theta) < 1.0 else 1
+    since = fresh
+    for k in range(bins - 1, -1, -1):
+        bound = min(error * weights, error_norm * math.sqrt(squares))
+        bound += relative * abs(plain)
+        if since == fresh:
+            # Where the weight would overflow nothing is known: capped.
+            weight = math.exp(min(log_scale - theta * (first + k), 300.0))
+            since = 0
+        else:
+            weight = min(weight * growth, 1e130)
+        since += 1
+        if upper:
+            out[k] = max(plain + bound, 0.0)
+        else:
+            # The wrapped mass may sit in any bin: taken off with the largest weight it
+            # can have above k. Survival falls, so a later bound holds earlier too.
+            best = max(best, plain - bound - outside * weight)
+            out[k] = best
+        plain += mass[k] * weight
+        weights += weight
+        squares += weight * weight
+    bound = min(error * weights, error_norm * math.sqrt(squares))
+    bound += relative * abs(plain)
+    if not upper:
+        return out, max(best, plain - bound - outside * weight)
+    lowest = min(1.0, plain + bound)
+    total = lowest
+    for k in range(bins):
+        lowest = min(lowest, out[k])
+        out[k] = lowest
+    return out, total
+
+
+@nb.njit(cache=True)
+def thin_ends(mass: FloatArray, allowed: float) -> tuple[int, int, float, float]:
+    """Points at either end whose mass together is at most `allowed`.
+
+    Returns
+    -------
+    bottom, top : int
+        How many points.
+    below, above : float
+        Their masses.
+    """
+    below = above = 0.0
+    bottom = top = 0
+    while bottom < mass.size and below + mass[bottom] <= allowed:
+        below += mass[bottom]
+        bottom += 1
+    while top < mass.size and above + mass[mass.size - 1 - top] <= allowed:
+        above += mass[mass.size - 1 - top]
+        top += 1
+    return bottom, top, below, above
 
 
 def tilt(mass: FloatArray, theta: float) -> tuple[FloatArray, float]:
@@ -232,12 +428,9 @@ def tilted_sum(
         `tilted_window`), so that it only ever adds to bins.
     """
     log_scale = 0.0
-    spectrum: npt.NDArray[np.complex128] | None = None
-    # With a = |f| + gamma, product = prod a_j^n_j, and excluded = the largest product
-    # that leaves one factor out: |prod (f + delta) - prod f| <= gamma n excluded when
-    # every |delta| <= gamma. The recursion keeps the maximum exactly.
-    product: FloatArray | float = 1.0
-    excluded: FloatArray | float = 0.0
+    half = bins // 2 + 1
+    spectrum = np.ones(half, dtype=np.complex128)
+    product, excluded = np.ones(half), np.zeros(half)
     gamma = (math.log2(bins) + 2.0) * PER_LEVEL
     total = 0
     for mass, count in zip(masses, counts, strict=True):
@@ -248,15 +441,8 @@ def tilted_sum(
             folded[: weighted.size] = weighted
             weighted = folded.reshape(-1, bins).sum(axis=0)
         f = scipy.fft.rfft(weighted, bins)
-        a = np.abs(f) + gamma
-        others = a ** (count - 1) if count > 1 else np.ones_like(a)
-        own = others * a
-        excluded = np.maximum(excluded * own, product * others)
-        product = product * own
-        f = _integer_power(f, count)
-        spectrum = f if spectrum is None else spectrum * f
+        _multiply(spectrum, product, excluded, f, count, gamma)
         total += count
-    assert spectrum is not None
     size = np.abs(spectrum)
     # Each error of the spectrum reaches a bin with weight 1/bins; the inverse adds its
     # own gamma times the mean size, the products 3 u each.

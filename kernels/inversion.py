@@ -230,6 +230,24 @@ def decay(table, t, w):
 
 
 @njit(cache=True)
+def _outside(table, at, x, side):
+    """Whether x lies beyond the end of the sum's support on `side`."""
+    end = size = 0.0
+    for row in table:
+        kind, n, a, b = row[0], row[1], row[2], row[3]
+        if kind == 0.0 or ((kind == 1.0 or kind == 3.0) and b * side > 0.0):
+            return False
+        if kind == 2.0:
+            end += side * n * b
+            size += n * b
+        elif kind == 4.0:
+            last = at[int(b) - 1] if side > 0.0 else at[int(a)]
+            end += n * last
+            size += n * abs(last)
+    return side * (x - end) > 1e-12 * size
+
+
+@njit(cache=True)
 def _above_copies(table, at, mass, t, x, width):
     """Log of a bound of sum_{k >= 1} exp(t k W) T(x + k W), the copies on t's side.
 
@@ -237,6 +255,8 @@ def _above_copies(table, at, mass, t, x, width):
     Returns the logarithm without the factor exp(-e x), and e.
     """
     side = 1.0 if t > 0.0 else -1.0
+    if _outside(table, at, x + side * width, side):
+        return -np.inf, t
     e = solve_saddle(table, at, mass, x + side * width, t)
     low, high = strip(table)
     end = high if side > 0.0 else low
@@ -253,6 +273,8 @@ def _above_copies(table, at, mass, t, x, width):
 def _below_copies(table, at, mass, t, x, width):
     """Log of a bound of sum_{k >= 1} exp(-|t| k W) (1 - T(x - k W)), likewise."""
     side = 1.0 if t > 0.0 else -1.0
+    if _outside(table, at, x - side * width, -side):
+        return -np.inf, 0.0
     e = solve_saddle(table, at, mass, x - side * width, 0.0)
     if side * e > 0.0:
         e = 0.0
@@ -262,22 +284,26 @@ def _below_copies(table, at, mass, t, x, width):
 
 
 @njit(cache=True)
-def window(table, at, mass, t, x, log_eps):
+def window(table, at, mass, t, x, log_goal):
     """Spacing of the sum for tilt t near x, and the logarithms of the copies' bounds.
 
-    Every copy is to be below exp(log_eps) times the tail. Returns ``(delta, log_above,
-    e_above, log_below, e_below)``; the bounds are exp(log - e y) at a point y.
+    The copies are to add less than exp(log_goal) to the tail. Returns ``(delta,
+    log_above, e_above, log_below, e_below)``; the bounds are exp(log - e y) at a
+    point y.
     """
-    k0, _, k2, _ = cgf(table, at, mass, t)
-    sd = math.sqrt(k2)
-    goal = k0 - t * x - _pole(t, sd) + log_eps
-    width = 7.0 * sd
-    for _ in range(60):
-        above, e_above = _above_copies(table, at, mass, t, x, width)
-        below, e_below = _below_copies(table, at, mass, t, x, width)
-        if above - e_above * x <= goal and below - e_below * x <= goal:
+    sd = math.sqrt(cgf(table, at, mass, t)[2])
+    small, width = 0.0, 7.0 * sd
+    for _ in range(40):
+        if _copies_at(table, at, mass, t, x, width) <= log_goal:
             break
-        width *= 1.15
+        small = width
+        width *= 1.35
+    for _ in range(3 if small > 0.0 else 0):
+        middle = 0.5 * (small + width)
+        if _copies_at(table, at, mass, t, x, middle) <= log_goal:
+            width = middle
+        else:
+            small = middle
     # A spacing of 24 bits: w_j = j delta is then exact for j < 2^29.
     delta = TWO_PI / width
     scale = 2.0 ** (24 - math.frexp(delta)[1])
@@ -289,6 +315,13 @@ def window(table, at, mass, t, x, log_eps):
 
 
 @njit(cache=True)
+def _copies_at(table, at, mass, t, x, width):
+    above, e_above = _above_copies(table, at, mass, t, x, width)
+    below, e_below = _below_copies(table, at, mass, t, x, width)
+    return max(above - e_above * x, below - e_below * x)
+
+
+@njit(cache=True)
 def _pole(t, sd):
     """Log of tilted scale over tail: the tail is about exp(K - t x - pole)."""
     return math.log(1.0 + math.sqrt(TWO_PI) * abs(t) * sd)
@@ -296,7 +329,7 @@ def _pole(t, sd):
 
 @njit(cache=True)
 def cutoff(table, at, mass, t, delta, log_eps, max_terms, density):
-    """Number of terms and the logarithms of what is left out of tail and density.
+    """Find the number of terms, and the logarithms of what is left out.
 
     The number is 0 where the goal, exp(log_eps) relative, needs more than `max_terms`.
 

@@ -91,7 +91,11 @@ def _parser() -> argparse.ArgumentParser:
         help="exit 1 unless every limit is surely exceeded with probability <= P",
     )
     add("--method", default="auto", help="auto (default), exact or moments")
-    add("--rtol", type=float, default=1e-4, help="width of a bracket, default 1e-4")
+    add(
+        "--rtol",
+        type=float,
+        help="relative width of brackets; default 1e-4, less for narrow laws",
+    )
     add("--json", action="store_true", help="write JSON, in s and J")
     add("--plot", metavar="FILE", help="draw both laws to a .png, .svg or .pdf file")
     return parser
@@ -162,7 +166,7 @@ def _checked(arguments: argparse.Namespace) -> dict[str, Any]:
             )
         if not limits:
             raise InputError("--fail-over: needs --limit or --time-limit")
-    if not 0.0 < arguments.rtol < 1.0:
+    if arguments.rtol is not None and not 0.0 < arguments.rtol < 1.0:
         raise InputError(f"--rtol: {arguments.rtol!r} found; expected between 0 and 1")
     return {"levels": points, "limits": limits, "rtol": arguments.rtol}
 

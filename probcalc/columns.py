@@ -84,7 +84,8 @@ def _cells(path: pathlib.Path, column: str, where: str) -> Iterator[tuple[str, o
 
 
 def _no_column(path: pathlib.Path, column: str, known: list[str], where: str) -> str:
-    return f"{where}: {path.name!r} has no column {column!r}{nearest(column, tuple(known))}"
+    hint = nearest(column, tuple(known))
+    return f"{where}: {path.name!r} has no column {column!r}{hint}"
 
 
 def _csv(path: pathlib.Path, column: str, where: str) -> Iterator[tuple[str, object]]:

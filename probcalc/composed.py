@@ -20,6 +20,7 @@ from probcalc.distribution import (
     Bounds,
     Constant,
     Distribution,
+    Empirical,
     Frozen,
     Probability,
     Quantile,
@@ -110,6 +111,25 @@ class Composed:
         from probcalc import planner
 
         return planner.quantile(self.node, p=p, sf=sf, rtol=rtol, memory=memory)
+
+    def quantiles(
+        self,
+        p: Iterable[float] | None = None,
+        *,
+        sf: Iterable[float] | None = None,
+        rtol: float | None = None,
+        memory: int = MEMORY,
+    ) -> tuple[Quantile, ...]:
+        """Several quantiles at once: as `quantile` each, work shared where it can be.
+
+        Parameters
+        ----------
+        p, sf : iterable of float
+            Levels; exactly one of the two.
+        """
+        from probcalc import planner
+
+        return planner.quantiles(self.node, p=p, sf=sf, rtol=rtol, memory=memory)
 
     def probability_above(
         self, limit: float, *, rtol: float = 1e-3, memory: int = MEMORY
@@ -234,6 +254,10 @@ class Variable:
     name: str
     law: Distribution
 
+    if TYPE_CHECKING:
+
+        def __init__(self, name: str, law: Any) -> None: ...
+
     def __post_init__(self) -> None:
         object.__setattr__(
             self, "law", as_law(self.law, name=f"variable {self.name!r}")
@@ -248,7 +272,10 @@ def _node(x: Operand, where: str) -> Node:
         return x.node
     if isinstance(x, Variable):
         return Shared(x.name, x.law)
-    return Leaf(as_law(x, name=where))
+    law = as_law(x, name=where)
+    if isinstance(law, Empirical) and law.atoms.size == 1:
+        return Leaf(Constant(float(law.atoms[0])))
+    return Leaf(law)
 
 
 def _nodes(laws: Sequence[Operand], where: str) -> list[Node]:
@@ -307,7 +334,11 @@ def sum_node(parts: Iterable[tuple[Node, int]], constant: float = 0.0) -> Node:
         else:
             flat.append((part, count))
     total = math.fsum(constants)
-    merged = _merged(flat)
+    # n times one shared draw is that draw scaled, not n draws.
+    merged = tuple(
+        (Scale(part, float(n)), 1) if isinstance(part, Shared) and n > 1 else (part, n)
+        for part, n in _merged(flat)
+    )
     if not merged:
         return Leaf(Constant(total))
     if len(merged) == 1 and merged[0][1] == 1 and total == 0.0:

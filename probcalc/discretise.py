@@ -8,7 +8,7 @@ the ``first`` order it brackets survival functions, lower <= X <= upper.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -29,7 +29,7 @@ __all__ = ["Demand", "Measure", "Order", "Pair", "atoms_of", "leaf_pair"]
 Order = Literal["convex", "first"]
 
 #: Relative accuracy that we take SciPy's special functions to have.
-FUNCTION_ACCURACY = 1e-13
+FUNCTION_ACCURACY = 1e-12
 #: Subdivisions of a half cell for laws known by their distribution function only.
 SUBDIVISIONS = 8
 UNIT = 2.0**-53
@@ -97,6 +97,9 @@ class Demand:
         Largest number of points of any mass.
     level : float
         Smaller of sf and 1 - sf that is asked.
+    tail_only : bool
+        Whether only the part's own tail at the level matters (false inside a sum, where
+        its bulk meets the others' tails).
     """
 
     step: float
@@ -105,13 +108,16 @@ class Demand:
     tail: float
     points: int
     level: float
+    tail_only: bool = True
 
     def scaled(self, factor: float) -> Demand:
         """The demand on a part that is multiplied by `factor` afterwards."""
-        return Demand(
-            self.step / factor, self.order, self.cap / factor, self.tail, self.points,
-            self.level,
-        )  # fmt: skip
+        return replace(self, step=self.step / factor, cap=self.cap / factor)
+
+    @property
+    def key(self) -> tuple[float, bool]:
+        """What tells two demands of one evaluation apart."""
+        return self.step, self.tail_only
 
 
 def atoms_of(law: Distribution, tail: float) -> tuple[FloatArray, FloatArray] | None:
@@ -240,15 +246,17 @@ def _atoms_pair(
         else:
             down = _rounded(position, mass, first, cells, np.floor)
             up = _rounded(position, mass, first, cells, np.ceil)
-    upper_mass = up.copy()
-    upper_mass[0] += lost_below
-    lower_mass = down.copy()
-    lower_mass[-1] += lost_above
+    lower = upper = Measure(first, down)
+    if not (down is up and lost_above == lost_below == 0.0):
+        upper_mass, lower_mass = up.copy(), down.copy()
+        upper_mass[0] += lost_below
+        lower_mass[-1] += lost_above
+        lower, upper = Measure(first, lower_mass), Measure(first, upper_mass)
     infinite = math.inf if lost_above > 0.0 else 0.0
     return Pair(
         step,
-        Measure(first, lower_mass),
-        Measure(first, upper_mass),
+        lower,
+        upper,
         lost_above,
         excess + infinite,
         cut,

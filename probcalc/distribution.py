@@ -11,7 +11,7 @@ import math
 import numbers
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -311,6 +311,16 @@ class Empirical:
     mass: FloatArray = field(init=False, repr=False)
     below: FloatArray = field(init=False, repr=False)
     above: FloatArray = field(init=False, repr=False)
+
+    if TYPE_CHECKING:
+
+        def __init__(
+            self,
+            samples: npt.ArrayLike,
+            blocks: Sequence[Hashable] | None = None,
+            weights: npt.ArrayLike | None = None,
+            nan: Literal["raise", "omit"] = "raise",
+        ) -> None: ...
 
     def __post_init__(self) -> None:
         if self.nan not in ("raise", "omit"):

@@ -152,7 +152,7 @@ class Element(Term):
         static_power: float | Mapping[str, float],
         device: str | Iterable[str] | None = None,
         devices: str | Iterable[str] | None = None,
-        blocks: Sequence[Hashable] | None = None,
+        blocks: Iterable[Any] | None = None,
         conflicts: Literal["raise", "keep"] = "raise",
         nan: Literal["raise", "omit"] = "raise",
         **fields: Any,
@@ -165,7 +165,7 @@ class Element(Term):
         ----------
         time, energy : array_like, shape (runs,)
             T in s and E in J of each run; ``d = E - s T`` is derived.
-        blocks : sequence of hashable, length runs, optional
+        blocks : iterable of hashable, length runs, optional
             Label of the block (fresh process) of each run.
         conflicts : {"raise", "keep"}
             What to do with runs whose dynamic energy is negative (axiom P1):

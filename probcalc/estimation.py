@@ -17,13 +17,14 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from probcalc.distribution import Distribution, Empirical, Kind, levels
+from probcalc.bands import band_interval, monotone, quantile_at
+from probcalc.distribution import Empirical, Kind, levels
 from probcalc.element import Element
-from probcalc.errors import CompositionError, InputError, ToleranceError
+from probcalc.errors import InputError, ToleranceError
 from probcalc.exact import energy_law, time_law
 from probcalc.runs import Runs
 from probcalc.setting import Setting, resolve
-from probcalc.term import MultiParallel, Parallel, Repeat, Term
+from probcalc.term import Repeat, Term
 
 __all__ = ["Uncertainty", "uncertainty"]
 
@@ -31,7 +32,10 @@ FloatArray = npt.NDArray[np.float64]
 # Runs that must lie beyond a quantile for its bootstrap interval to be worth anything:
 # with fewer it covers 22 to 63 % where it says 95.
 BEYOND = 10
-QUICK = 1e-3
+# What one resample may take to work out: its bracket may be half as wide as the error
+# it is to show, and its estimate is much better than its bracket.
+QUICK = 0.5
+QUICK_MEMORY = 2**24
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,18 +128,23 @@ def uncertainty(
             f"uncertainty of {term.label!r}: no element has measured runs, so that "
             "there is no estimation error"
         )
-    value = float(_at(_law(setting, of), p, sf).value)
+    law = _law(setting, of)
+    value = float(quantile_at(law, p, sf).value)
     assumptions = [f"runs are those of {', '.join(e.name for e in measured[:4])}"]
     rest = [e.name for e in setting.elements if e not in measured]
     if rest:
         assumptions.append(f"taken as known: {', '.join(rest[:4])}")
     if method == "bootstrap":
-        lower, upper = _bootstrap(
-            setting, measured, of, p, sf, level, resamples, seed, baselines
-        )
+        fewest = min(own.samples.size for e in measured for own in _laws_of(e))
+        error = math.sqrt(float(law.variance()) / fewest)
+        rtol = min(max(QUICK * error / abs(value), 1e-9), 1e-2) if value else 1e-2
+        again = _resampler(setting, measured, of, baselines)
+        lower, upper = _bootstrap(again, measured, p, sf, level, resamples, seed, rtol)
         assumptions.append("percentile interval, which holds for many runs only")
     else:
-        lower, upper = _bands(setting, of, p, sf, level)
+        if of == "energy":
+            monotone(setting)
+        lower, upper = band_interval(lambda leaf: _law(setting, of, leaf), p, sf, level)
         assumptions.append("runs are independent draws of one law")
     bounded = math.isfinite(lower) and math.isfinite(upper)
     kind: Kind = "confidence" if bounded else "open"
@@ -147,12 +156,6 @@ def uncertainty(
 def _law(setting: Setting, of: str, leaf: Any = None) -> Any:
     compose: Callable[..., Any] = energy_law if of == "energy" else time_law
     return compose(setting) if leaf is None else compose(setting, leaf=leaf)
-
-
-def _at(law: Any, p: float, sf: float, rtol: float | None = None) -> Any:
-    """Quantile at the rarer side of a level, exact where the other is not."""
-    level = {"p": p} if p <= 0.5 else {"sf": sf}
-    return law.quantile(**level, rtol=rtol)
 
 
 def _laws_of(e: Element) -> list[Empirical]:
@@ -167,40 +170,54 @@ def _laws_of(e: Element) -> list[Empirical]:
 
 
 def _bootstrap(
-    setting: Setting,
+    again: Callable[[np.random.Generator], Any],
     measured: list[Element],
-    of: str,
     p: float,
     sf: float,
     level: float,
     resamples: int,
     seed: Any,
-    baselines: Mapping[str, float] | None,
+    rtol: float,
 ) -> tuple[float, float]:
-    rarer = min(p, sf)
     for e in measured:
         for law in _laws_of(e):
-            _enough(e, law, rarer)
-    fewest = math.ceil(10.0 / (1.0 - level))
+            _enough(e, law, min(p, sf))
+    fewest = math.ceil(10.0 / (1.0 - level) - 1e-9)
     if resamples < fewest:
         raise InputError(
             f"bootstrap: {resamples} resamples, expected at least {fewest} at level "
             f"{level:g}"
         )
     rng = np.random.default_rng(seed)
-    found = np.empty(resamples)
-    for index in range(resamples):
-        again = {id(e): _resampled(e, rng) for e in measured}
-        law = _law(resolve(_substituted(setting, again), baselines), of)
-        try:
-            found[index] = _at(law, p, sf, QUICK).value
-        except ToleranceError as error:
-            if error.best is None:
-                raise
-            found[index] = error.best.value
+    found = [_quick(again(rng), p, sf, rtol) for _ in range(resamples)]
     tail = 0.5 * (1.0 - level)
     low, high = np.quantile(found, [tail, 1.0 - tail])
     return float(low), float(high)
+
+
+def _resampler(
+    setting: Setting,
+    measured: list[Element],
+    of: str,
+    baselines: Mapping[str, float] | None,
+) -> Callable[[np.random.Generator], Any]:
+    """Return what works out the law anew from runs drawn again."""
+
+    def again(rng: np.random.Generator) -> Any:
+        elements = {id(e): _resampled(e, rng) for e in measured}
+        return _law(resolve(_substituted(setting, elements), baselines), of)
+
+    return again
+
+
+def _quick(law: Any, p: float, sf: float, rtol: float) -> float:
+    level = {"p": p} if p <= 0.5 else {"sf": sf}
+    try:
+        return law.quantile(**level, rtol=rtol, memory=QUICK_MEMORY).value
+    except ToleranceError as error:
+        if error.best is None:
+            raise
+        return error.best.value
 
 
 def _enough(e: Element, law: Empirical, rarer: float) -> None:
@@ -261,136 +278,3 @@ def _substituted(setting: Setting, elements: Mapping[int, Element]) -> Term:
             parts = [known[id(part)] for part in node.parts]
             known[id(node)] = type(node)(parts)  # type: ignore[call-arg]
     return known[id(setting.term)]
-
-
-# ---- bands --------------------------------------------------------------------------
-
-
-def _bands(
-    setting: Setting, of: str, p: float, sf: float, level: float
-) -> tuple[float, float]:
-    if of == "energy":
-        _monotone(setting)
-    # Bonferroni: `level` holds for all bands at once.
-    seen: set[tuple[int, str]] = set()
-
-    def collect(law: Distribution, e: Element, count: int) -> Distribution:
-        if isinstance(law, Empirical):
-            _bandable(law, e, count)
-            seen.add((id(e), _which(law, e)))
-        return law
-
-    _law(setting, of, collect)
-    miss = (1.0 - level) / max(len(seen), 1)
-    high, lost = _Band(miss, +1), _Band(miss, -1)
-    law = _law(setting, of, high)
-    # P(some draw is unbounded) counts as infinite; the law is that given none is.
-    target = (sf - high.open) / (1.0 - high.open) if high.open < 1.0 else 0.0
-    upper = math.inf
-    if target > 0.0:
-        upper = float(_at(law, 1.0 - target, target).upper)
-    law = _law(setting, of, lost)
-    target = (p - lost.open) / (1.0 - lost.open) if lost.open < 1.0 else 0.0
-    lower = -math.inf
-    if target > 0.0:
-        lower = float(_at(law, target, 1.0 - target).lower)
-    return lower, upper
-
-
-def _which(law: Empirical, e: Element) -> str:
-    if law is e.time:
-        return "time"
-    return "dynamic_energy" if law is e.dynamic_energy else "energy"
-
-
-def _bandable(law: Empirical, e: Element, count: int) -> None:
-    if count == 0 and e.coupled:
-        raise CompositionError(
-            f"bands: time and energy of {e.name!r} were measured together and wait for "
-            "others under | or &, where no band around pairs is known; use "
-            "method='bootstrap'"
-        )
-    if law.weights is not None:
-        raise InputError(f"bands: runs of {e.name!r} have weights, expected plain runs")
-    blocks = law.blocks
-    if blocks is not None and len(set(blocks)) < len(blocks):
-        raise InputError(
-            f"bands: runs of {e.name!r} within a block are not independent draws; use "
-            "method='bootstrap', or one run of each block"
-        )
-
-
-def _monotone(setting: Setting) -> None:
-    """Refuse where energy can fall when a measured time grows."""
-    if not any(isinstance(node, Parallel | MultiParallel) for node in setting.order):
-        return
-    for e in setting.elements:
-        below = any(c < 0.0 for c in setting.beyond(e).values())
-        if below and isinstance(e.time, Empirical):
-            raise CompositionError(
-                f"bands: {e.name!r} runs below the baseline power of its devices, so "
-                "that energy can fall when its time grows; use method='bootstrap'"
-            )
-
-
-class _Band:
-    """Exchange measured laws for the largest (+1) or smallest (-1) of their bands.
-
-    Mass eps = sqrt(log(2 / miss) / 2n) (Massart 1990) goes from one end of the runs to
-    the other side's bound. Where there is no bound the law is that given that the mass
-    was not drawn, and `open` counts the chance that some draw was.
-    """
-
-    def __init__(self, miss: float, sign: int) -> None:
-        self.miss = miss
-        self.sign = sign
-        self.inside = 0.0  # log P(no draw is unbounded)
-        self.done: dict[tuple[int, str], Any] = {}
-
-    @property
-    def open(self) -> float:
-        """P(some draw is unbounded)."""
-        return -math.expm1(self.inside)
-
-    def __call__(self, law: Distribution, e: Element, count: int) -> Any:
-        if not isinstance(law, Empirical):
-            return law
-        key = (id(e), _which(law, e))
-        if key not in self.done:
-            self.done[key] = self._band(law, e, count)
-        return self.done[key]
-
-    def _band(self, law: Empirical, e: Element, count: int) -> Empirical:
-        n = law.samples.size
-        eps = min(math.sqrt(math.log(2.0 / self.miss) / (2.0 * n)), 1.0)
-        values = np.sort(law.samples)[:: self.sign]
-        # Mass taken off the end that the law moves away from, run by run.
-        mass = np.diff(np.maximum(np.arange(n + 1) / n - eps, 0.0))
-        bound = _highest(law, e) if self.sign > 0 else _lowest(law, e)
-        if math.isfinite(bound):
-            return Empirical(np.append(values, bound), weights=np.append(mass, eps))
-        if eps >= 1.0:
-            self.inside = -math.inf
-            return law
-        self.inside += count * math.log1p(-eps)
-        return Empirical(values, weights=mass)
-
-
-def _lowest(law: Empirical, e: Element) -> float:
-    """Axiom P1: no time and no energy is negative, unless runs were kept that are."""
-    return 0.0 if law is e.time or not e.calibration_conflict else -math.inf
-
-
-def _highest(law: Empirical, e: Element) -> float:
-    """Return what the element states as the largest possible value."""
-    which = _which(law, e)
-    if which == "time":
-        return e.time_max
-    if which == "dynamic_energy" or not math.isfinite(e.energy_max):
-        return e.energy_max
-    # w T + d = (w - s) T + E: bounded by both
-    assert e.runs is not None
-    longest = int(np.argmax(e.runs.time))
-    spent = law.samples[longest] - e.runs.energy[longest]
-    over = max(spent, 0.0) / e.runs.time[longest] * (1.0 + 1e-12)
-    return e.energy_max + (over * e.time_max if over > 0.0 else 0.0)

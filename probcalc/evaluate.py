@@ -7,12 +7,13 @@ the first order of independent operands; the minimum keeps the first order only.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 
-from probcalc.discretise import UNIT, Demand, Measure, Pair, leaf_pair
+from probcalc.discretise import UNIT, Demand, Measure, Order, Pair, leaf_pair
 from probcalc.distribution import FloatArray
 from probcalc.errors import ToleranceError
 from probcalc.nodes import (
@@ -34,10 +35,12 @@ if TYPE_CHECKING:
 __all__ = ["evaluate", "non_negative"]
 
 #: Share of the asked level that trimming one node's tails may cost.
-TRIM = 1e-9
+TRIM = 1e-7
 #: Share of it that a transform's window may leave outside. Far less than `TRIM`: what
 #: wraps counts against every bin, and so many times over in a stop-loss transform.
 OUTSIDE = 1e-17
+#: Points of the coarse copy that places tilt and window.
+COARSE = 4096
 #: Whole supports up to this many points are convolved without a window.
 WHOLE = 1 << 14
 #: From this level on a tilted transform is taken beside the plain one: the plain one's
@@ -65,31 +68,43 @@ def evaluate(root: Node, demand: Demand) -> Pair:
     ToleranceError
         A mass with more points than ``demand.points``.
     """
-    done: dict[tuple[int, float], Pair] = {}
-    # A node is worked out once for each step it is asked at (parts of a Scale are
-    # asked at another step). An explicit stack: depth is bounded by memory alone.
+    done: Done = {}
+    # A node is worked out once for each demand (parts of a Scale are asked at another
+    # step). An explicit stack: depth is bounded by memory alone.
     stack: list[tuple[Node, Demand, bool]] = [(root, demand, False)]
     while stack:
         node, asked, ready = stack.pop()
-        key = (id(node), asked.step)
+        key = (id(node), asked.key)
         if key in done:
             continue
         if ready or isinstance(node, Leaf | Shared):
             done[key] = _node_pair(node, asked, done)
             continue
-        inner = asked.scaled(node.factor) if isinstance(node, Scale) else asked
         stack.append((node, asked, True))
-        for part, _ in _asked_parts(node):
-            stack.append((part, inner, False))
-    return done[(id(root), demand.step)]
+        inner = _inner(node, asked)
+        stack.extend((part, inner, False) for part in _asked_parts(node))
+    return done[(id(root), demand.key)]
 
 
-def _asked_parts(node: Node) -> tuple[tuple[Node, int], ...]:
+Done = dict[tuple[int, tuple[float, bool]], Pair]
+
+
+def _inner(node: Node, demand: Demand) -> Demand:
+    """The demand on the parts of a node."""
+    match node:
+        case Scale():
+            return demand.scaled(node.factor)
+        case Sum():
+            return replace(demand, tail_only=False)
+        case _:
+            return demand
+
+
+def _asked_parts(node: Node) -> list[Node]:
     if isinstance(node, Product):
-        return ()
-    if isinstance(node, Sum) and (carrier := _carrier(node)) is not None:
-        return tuple(pair for pair in node.parts if pair is not carrier)
-    return children(node)
+        return []
+    carrier = _carrier(node) if isinstance(node, Sum) else None
+    return [pair[0] for pair in children(node) if pair is not carrier]
 
 
 def _carrier(node: Sum) -> tuple[Node, int] | None:
@@ -103,44 +118,38 @@ def _carrier(node: Sum) -> tuple[Node, int] | None:
     return None
 
 
-def _node_pair(
-    node: Node, demand: Demand, done: dict[tuple[int, float], Pair]
-) -> Pair:
-    def of(part: Node, step: float) -> Pair:
-        return done[(id(part), step)]
+def _node_pair(node: Node, demand: Demand, done: Done) -> Pair:
+    asked = _inner(node, demand).key
+
+    def of(part: Node) -> Pair:
+        return done[(id(part), asked)]
 
     match node:
         case Leaf() | Shared():
             return leaf_pair(node.law, demand)
         case Scale():
-            inner = of(node.part, demand.scaled(node.factor).step)
-            return Pair(
-                demand.step,
-                inner.lower,
-                inner.upper,
-                inner.tail,
-                inner.excess * node.factor,
-                inner.cut,
-                inner.exact_below * node.factor,
-                inner.rounding + 4.0 * UNIT,
-                inner.order,
+            inner = of(node.part)
+            return replace(
+                inner,
+                step=demand.step,
+                excess=inner.excess * node.factor,
+                exact_below=inner.exact_below * node.factor,
+                rounding=inner.rounding + 4.0 * UNIT,
             )
         case Sum():
-            return _sum_pair(node, demand, done)
+            return _sum_pair(node, demand, of)
         case Max() | Min():
-            pairs = [(of(part, demand.step), n) for part, n in node.parts]
+            pairs = [(of(part), n) for part, n in node.parts]
             return _extreme_pair(pairs, demand, largest=isinstance(node, Max))
         case Mix():
-            return _mix_pair(
-                [of(part, demand.step) for part in node.parts], node.weights, demand
-            )
+            return _mix_pair([of(part) for part in node.parts], node.weights, demand)
         case Product():
             from probcalc.products import product_pair
 
             return product_pair(node, demand)
 
 
-def _order(pairs: Sequence[Pair], demand: Demand) -> str:
+def _order(pairs: Sequence[Pair], demand: Demand) -> Order:
     return (
         "first"
         if demand.order == "first" or all(p.order == "first" for p in pairs)
@@ -148,7 +157,7 @@ def _order(pairs: Sequence[Pair], demand: Demand) -> str:
     )
 
 
-def _sum_pair(node: Sum, demand: Demand, done: dict[tuple[int, float], Pair]) -> Pair:
+def _sum_pair(node: Sum, demand: Demand, of: Callable[[Node], Pair]) -> Pair:
     carrier = _carrier(node)
     pairs: list[tuple[Pair, int]] = []
     for pair in node.parts:
@@ -158,7 +167,7 @@ def _sum_pair(node: Sum, demand: Demand, done: dict[tuple[int, float], Pair]) ->
             own = leaf_pair(part.law, demand, node.constant / count)
             pairs.append((own, count))
         else:
-            pairs.append((done[(id(part), demand.step)], count))
+            pairs.append((of(part), count))
     total = convolved(pairs, demand)
     if node.constant != 0.0 and carrier is None:
         total = _shifted(total, node.constant)
@@ -167,72 +176,97 @@ def _sum_pair(node: Sum, demand: Demand, done: dict[tuple[int, float], Pair]) ->
 
 def _shifted(pair: Pair, constant: float) -> Pair:
     down, up = math.floor(constant / pair.step), math.ceil(constant / pair.step)
-    return Pair(
-        pair.step,
-        Measure(pair.lower.first + down, pair.lower.mass),
-        Measure(pair.upper.first + up, pair.upper.mass),
-        pair.tail,
-        pair.excess,
-        pair.cut,
-        pair.exact_below + min(constant, 0.0),
-        pair.rounding,
-        pair.order,
+    return replace(
+        pair,
+        lower=Measure(pair.lower.first + down, pair.lower.mass),
+        upper=Measure(pair.upper.first + up, pair.upper.mass),
+        exact_below=pair.exact_below + min(constant, 0.0),
     )
 
 
 def convolved(pairs: Sequence[tuple[Pair, int]], demand: Demand) -> Pair:
     """Pair of the sum of independent quantities, each with its number of copies."""
-    lower = sum_of_measures([(p.lower, n) for p, n in pairs], demand, upper=False)
-    upper = sum_of_measures([(p.upper, n) for p, n in pairs], demand, upper=True)
+    lower_parts = [(p.lower, n) for p, n in pairs]
+    upper_parts = [(p.upper, n) for p, n in pairs]
+    if all(p.lower is p.upper for p, _ in pairs):
+        # Exact masses: one convolution, bounded on both sides.
+        lower, upper = _summed(upper_parts, demand, ("lower", "upper"))
+    else:
+        (lower,) = _summed(lower_parts, demand, ("lower",))
+        (upper,) = _summed(upper_parts, demand, ("upper",))
     counts = sum(n for _, n in pairs)
-    tail = sum(n * p.tail for p, n in pairs) + upper[1]
-    excess = sum(n * p.excess for p, n in pairs) + upper[2] * demand.step
-    points = max(lower[0].mass.size, upper[0].mass.size)
+    points = max(lower.measure.mass.size, upper.measure.mass.size)
     return Pair(
         demand.step,
-        lower[0],
-        upper[0],
-        tail,
-        excess,
-        sum(n * p.cut for p, n in pairs),
-        min(p.exact_below for p, _ in pairs),
+        lower.measure,
+        upper.measure,
+        sum(n * p.tail for p, n in pairs) + upper.tail,
+        sum(n * p.excess for p, n in pairs) + upper.excess * demand.step,
+        sum(n * p.cut for p, n in pairs) + upper.cut,
+        min([p.exact_below for p, _ in pairs] + [demand.cap] * (upper.cut > 0.0)),
         sum(n * p.rounding for p, n in pairs) + (8.0 * counts + points) * UNIT,
-        _order([p for p, _ in pairs], demand),  # type: ignore[arg-type]
+        _order([p for p, _ in pairs], demand),
     )
 
 
-def sum_of_measures(
-    parts: Sequence[tuple[Measure, int]], demand: Demand, *, upper: bool
-) -> tuple[Measure, float, float]:
-    """Sum of measures, trimmed; what an upper one left out: mass and mean, in steps."""
+Side = Literal["lower", "upper"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Total:
+    """A bound of a sum, and what an upper one leaves out: mass and mean, in steps.
+
+    `cut` is mass at or above the demand's cap, which changes no event below it.
+    """
+
+    measure: Measure
+    tail: float = 0.0
+    excess: float = 0.0
+    cut: float = 0.0
+
+
+def _summed(
+    parts: Sequence[tuple[Measure, int]], demand: Demand, sides: Sequence[Side]
+) -> list[Total]:
+    """Sum of measures, trimmed, as a bound on each of the sides asked."""
     from probcalc.kernels import convolution as kernel
 
     first = sum(n * m.first for m, n in parts)
-    # Single points only move the sum.
+    # Single points only move the sum (and scale it where mass is missing).
     spread = [(m, n) for m, n in parts if m.mass.size > 1]
     factor = 1.0
     for m, n in parts:
         if m.mass.size == 1:
             factor *= float(m.mass[0]) ** n
     if not spread:
-        return Measure(first, np.array([factor])), 0.0, 0.0
+        only = Total(Measure(first, np.array([factor])))
+        return [only for _ in sides]
     masses = [m.mass for m, _ in spread]
     counts = [n for _, n in spread]
-    span = sum(n * (m.size - 1) for m, n in zip(masses, counts, strict=True))
-    work = _direct_work(masses, counts)
-    if work <= kernel.DIRECT:
+    if _direct_work(masses, counts) <= kernel.DIRECT:
         mass = kernel.power(masses[0], counts[0])
         for m, n in zip(masses[1:], counts[1:], strict=True):
             mass = kernel.convolve(mass, kernel.power(m, n))
-        return trimmed(Measure(first, factor * mass), demand, upper=upper)
-    offset, survival, total, tail, excess = _by_transform(
-        masses, counts, span, demand, upper=upper
-    )
-    mass = factor * np.maximum(-np.diff(np.append(total, survival)), 0.0)
-    measure, more_tail, more_excess = trimmed(
-        Measure(first + offset, mass), demand, upper=upper
-    )
-    return measure, tail + more_tail, excess + more_excess
+        whole = Measure(first, mass if factor == 1.0 else factor * mass)
+        return [trimmed(Total(whole), demand, side) for side in sides]
+    span = sum(n * (m.size - 1) for m, n in zip(masses, counts, strict=True))
+    last = demand.cap / demand.step - first + 1.0
+    if demand.order == "first" and last < 0.5 * span:
+        from probcalc.capped import capped_sum
+
+        return [
+            capped_sum(masses, counts, first, max(int(last), 1), factor, side)
+            for side in sides
+        ]
+    totals: list[Total] = []
+    for side, found in zip(
+        sides, _by_transform(masses, counts, span, demand, sides), strict=True
+    ):
+        offset, survival, mass_total, tail, excess = found
+        mass = factor * np.maximum(-np.diff(np.append(mass_total, survival)), 0.0)
+        total = Total(Measure(first + offset, mass), tail, excess)
+        totals.append(trimmed(total, demand, side))
+    return totals
 
 
 def _direct_work(masses: Sequence[FloatArray], counts: Sequence[int]) -> float:
@@ -246,139 +280,65 @@ def _direct_work(masses: Sequence[FloatArray], counts: Sequence[int]) -> float:
     return work
 
 
+#: First point, sf, whole mass, lost tail, its mean excess in steps.
+Found = tuple[int, FloatArray, float, float, float]
+
+
 def _by_transform(
     masses: Sequence[FloatArray],
     counts: Sequence[int],
     span: int,
     demand: Demand,
-    *,
-    upper: bool,
-) -> tuple[int, FloatArray, float, float, float]:
-    """Survival bounds of a sum on a window: first point, sf, whole mass, lost tail."""
+    sides: Sequence[Side],
+) -> list[Found]:
+    """Survival bounds of a sum on a window, on each side asked."""
     from probcalc.kernels import convolution as kernel
 
-    log_out = math.log(demand.level) + math.log(OUTSIDE)
-    low, high = 0, span
-    if span >= WHOLE:
-        low, high = kernel.tilted_window(masses, counts, 0.0, log_out)
-    bins = _checked_bins(low, high, demand)
-    plain = kernel.tilted_sum(masses, counts, 0.0, low, bins)
-    results = [plain]
-    if demand.level < TILT_BELOW:
-        theta = _tilt(plain, span, demand.level)
-        if span >= WHOLE:
-            # The tilted window is asked to be as empty outside as the plain one.
-            below, above = kernel.tilted_window(masses, counts, theta, log_out)
-            if above > high or low > 0:
-                high = max(high, above)
-                low = min(low, below)
-                bins = _checked_bins(low, high, demand)
-                results = [kernel.tilted_sum(masses, counts, 0.0, low, bins)]
-        if theta > 0.0:
-            results.append(kernel.tilted_sum(masses, counts, theta, low, bins))
+    plan = _plan(masses, counts, span, demand)
+    low = plan.low
+    bins = _checked_bins(low, plan.high, demand)
     whole = low == 0 and bins > span
-    survival: FloatArray | None = None
-    total = 1.0
-    for result in results:
-        outside = 0.0
+    found: dict[Side, Found] = {}
+    # A tilt loses the bulk, no tilt loses the tail: where both matter, both are taken
+    # and the better bound is kept at each point.
+    for theta in {plan.theta, 0.0} if not demand.tail_only else {plan.theta}:
+        outside = tail = excess = 0.0
         if not whole:
-            outside = math.exp(
-                min(_log_outside(masses, counts, result.theta, low, low + bins), 0.0)
+            outside, tail, excess = _outside(
+                masses, counts, theta, low, low + bins, plan.down, plan.up, span
             )
-        own, own_total = _bounds(result, outside, upper=upper)
-        if survival is None:
-            survival, total = own, own_total
-        elif upper:
-            survival, total = np.minimum(survival, own), min(total, own_total)
-        else:
-            survival, total = np.maximum(survival, own), max(total, own_total)
-    assert survival is not None
-    tail, excess = 0.0, 0.0
-    if upper and not whole:
-        # What lies above the window has wrapped to its bottom. It is capped at the
-        # last point; mass below the window belongs to the first point.
-        tail, excess = _above(masses, counts, low + bins)
-        survival[:-1] += tail
-        total = max(total + tail, 1.0)
-    return low, survival, max(total, float(survival[0])), tail, excess
+        result = kernel.tilted_sum(masses, counts, theta, low, bins)
+        for side in sides:
+            survival, total = kernel.tilted_survival(
+                result.mass, result.first, theta, result.log_scale, result.error,
+                result.error_norm, outside, side == "upper",
+            )  # fmt: skip
+            if side == "upper":
+                if not whole:
+                    # What lies above the window has wrapped to its bottom. It is capped
+                    # at the last point; mass below belongs to the first point.
+                    survival[:-1] += tail
+                total = max(total, 1.0) + tail
+                mine = (low, survival, total, tail, excess)
+            else:
+                mine = (low, survival, max(total, float(survival[0])), 0.0, 0.0)
+            found[side] = _better(mine, found.get(side), side)
+    return [found[side] for side in sides]
 
 
-def _bounds(
-    result: TiltedSum, outside: float, *, upper: bool
-) -> tuple[FloatArray, float]:
-    """Survival bounds from a tilted mass: rounding added or taken off each value.
-
-    A sum of bins times weights is off by at most the largest bin error times the sum of
-    the weights, and at most the error's norm times the norm of the weights.
-    """
-    from probcalc.kernels.survival import suffix_sums
-
-    k = result.first + np.arange(result.mass.size)
-    # Where the weight would overflow, the plain transform is the better of the two.
-    weight = np.exp(np.minimum(result.log_scale - result.theta * k, 300.0))
-    bins = result.mass * weight
-    # Rounding of the tilt, its inverse and the exponents: relative.
-    relative = 4.0 * UNIT * (4.0 + abs(result.theta) * result.mass.size)
-    survival = suffix_sums(bins)
-    error = np.minimum(
-        result.error * suffix_sums(weight),
-        result.error_norm * np.sqrt(suffix_sums(weight * weight)),
+def _better(mine: Found, other: Found | None, side: Side) -> Found:
+    """The tighter of two bounds of one side, point by point."""
+    if other is None:
+        return mine
+    if side == "lower":
+        return mine[0], np.maximum(mine[1], other[1]), max(mine[2], other[2]), 0.0, 0.0
+    return (
+        mine[0],
+        np.minimum(mine[1], other[1]),
+        min(mine[2], other[2]),
+        min(mine[3], other[3]),
+        min(mine[4], other[4]),
     )
-    error += relative * np.abs(survival)
-    if upper:
-        survival = np.minimum.accumulate(np.maximum(survival + error, 0.0))
-        first_bin = max(float(bins[0]), 0.0) + result.error * float(weight[0])
-        return survival, float(survival[0]) + first_bin
-    # Wrapped mass, at most `outside`, may sit in any bin: taken off every survival
-    # value with the largest weight it can have there.
-    survival = survival - error - outside * weight
-    survival = np.maximum.accumulate(np.maximum(survival, 0.0)[::-1])[::-1]
-    first_bin = float(bins[0]) - (result.error + outside) * float(weight[0])
-    return survival, float(survival[0]) + max(first_bin, 0.0)
-
-
-def _log_outside(
-    masses: Sequence[FloatArray],
-    counts: Sequence[int],
-    theta: float,
-    low: int,
-    end: int,
-) -> float:
-    """Log of a bound of the tilted mass outside [low, end), by Chernoff's inequality."""
-    from probcalc.kernels import convolution as kernel
-
-    base, _, variance = kernel.total_log_mgf(masses, counts, theta)
-    spread = math.sqrt(variance) if variance > 0.0 else 1.0
-    above = below = math.inf
-    for u in (0.15, 0.6, 1.6, 3.5, 6.0, 10.0):
-        rate = u / spread
-        up = kernel.total_log_mgf(masses, counts, theta + rate)[0]
-        above = min(above, up - base - rate * end)
-        if low > 0:
-            down = kernel.total_log_mgf(masses, counts, theta - rate)[0]
-            below = min(below, down - base + rate * (low - 1))
-    if low == 0:
-        below = -math.inf
-    return float(np.logaddexp(above, below))
-
-
-def _above(
-    masses: Sequence[FloatArray], counts: Sequence[int], end: int
-) -> tuple[float, float]:
-    """Bounds of P(S >= end) and of E (S - end)+ in steps, by Chernoff's inequality."""
-    from probcalc.kernels import convolution as kernel
-
-    _, _, variance = kernel.total_log_mgf(masses, counts, 0.0)
-    spread = math.sqrt(variance) if variance > 0.0 else 1.0
-    best, excess = math.inf, math.inf
-    for u in (0.15, 0.3, 0.6, 1.0, 1.6, 2.5, 3.5, 5.0, 7.0, 10.0):
-        rate = u / spread
-        log_bound = kernel.total_log_mgf(masses, counts, rate)[0] - rate * end
-        bound = math.exp(min(log_bound, 0.0))
-        best = min(best, bound)
-        # E (S - e)+ = integral of P(S > t) over t > e <= bound / rate.
-        excess = min(excess, math.exp(min(log_bound, 600.0)) / rate)
-    return best, excess
 
 
 def _checked_bins(low: int, high: int, demand: Demand) -> int:
@@ -391,75 +351,169 @@ def _checked_bins(low: int, high: int, demand: Demand) -> int:
     return fft_length(high - low + 1)
 
 
-def _tilt(plain: TiltedSum, span: int, level: float) -> float:
-    """Tilt per step that lifts the tail at `level` highest over the rounding.
+class Placement(NamedTuple):
+    """Tilt per step, window, and rates for Chernoff's bound of what lies outside."""
 
-    The rounding of a bin at k is E exp(K - theta k): relative to the mass at x it is
-    the largest tilted mass over the tilted mass at x. From the plain transform, where
-    its masses are well above their own rounding; beyond, they are taken to be as large
-    as that, up to the end of the support. (A saddle point would overshoot for
-    sub-exponential laws.)
+    theta: float
+    low: int
+    high: int
+    down: float
+    up: float
+
+
+def _plan(
+    masses: Sequence[FloatArray], counts: Sequence[int], span: int, demand: Demand
+) -> Placement:
+    """Tilt and window from a coarse copy of the sum; nothing here is relied upon."""
+    from probcalc.kernels import convolution as kernel
+
+    level = demand.level
+    summands = sum(counts)
+    # The coarse step stays well below the spread of the sum.
+    _, _, variance = kernel.total_log_mgf(masses, counts, 0.0)
+    factor = max(1, min(span // COARSE, int(math.sqrt(variance) / 24.0)))
+    coarse = [kernel.coarsened(m, factor) for m in masses]
+    log_out = math.log(OUTSIDE) + (0.0 if level < TILT_BELOW else math.log(level))
+    slack = 2.0 + math.sqrt(summands)
+
+    def placed(theta: float) -> Placement:
+        if span < WHOLE:
+            return Placement(theta / factor, 0, span, 1.0, 1.0)
+        low, high, down, up = kernel.tilted_window(coarse, counts, theta, log_out)
+        # As far up as the plain tail is wanted; as far down, where the bulk is.
+        plain_low, plain_high, _, _ = kernel.tilted_window(
+            coarse, counts, 0.0, math.log(level) + math.log(TRIM)
+        )
+        high = max(high, plain_high)
+        if not demand.tail_only:
+            low = min(low, plain_low)
+        return Placement(
+            theta / factor,
+            max(int(factor * (low - slack)), 0),
+            min(int(factor * (high + slack)) + 1, span),
+            down / factor,
+            up / factor,
+        )
+
+    if level >= TILT_BELOW:
+        return placed(0.0)
+    low, high, _, _ = kernel.tilted_window(coarse, counts, 0.0, log_out)
+    end = min(high, span / factor + summands)
+    start = max(int(low), 0)
+    plain = kernel.tilted_sum(
+        coarse, counts, 0.0, start, kernel.fft_length(int(end) - start + 2)
+    )
+    best, x = _tilt(plain, coarse, counts, level)
+    # A smaller tilt needs a smaller window. Wanted is the smallest window for which
+    # rounding stays well below the bracket: the norm of a bin's error is about
+    # n gamma / sqrt(spread), and it adds up over the points in reach of the tilt.
+    options = [placed(share * best) for share in (0.3, 0.42, 0.58, 0.78, 1.0)]
+
+    def rounding(option: Placement) -> float:
+        theta = option.theta * factor
+        value, _, tilted = kernel.total_log_mgf(coarse, counts, theta)
+        norm = 1e-14 * summands / math.sqrt(1.0 + 3.5 * factor * math.sqrt(tilted))
+        reach = min(1.0 / max(option.theta, 1e-300), option.high - option.low + 1.0)
+        size = math.exp(min(value - theta * x, 300.0)) / level
+        return norm * size * reach**1.5 / math.sqrt(summands)
+
+    good = [option for option in options if rounding(option) < 3e-5]
+    if good:
+        return min(good, key=lambda option: option.high - option.low)
+    return min(options, key=rounding)
+
+
+def _outside(
+    masses: Sequence[FloatArray],
+    counts: Sequence[int],
+    theta: float,
+    low: int,
+    end: int,
+    down: float,
+    up: float,
+    span: int,
+) -> tuple[float, float, float]:
+    """Chernoff bounds on the fine lattice: tilted mass outside [low, end), plain mass
+    at or above `end`, and its mean excess over it in steps."""
+    from probcalc.kernels import convolution as kernel
+
+    base = kernel.total_log_mgf(masses, counts, theta)[0]
+    up = max(up, 1e-300)
+    log_above = log_below = -math.inf
+    tail = excess = 0.0
+    if end <= span:
+        rate = theta + up
+        value = kernel.total_log_mgf(masses, counts, rate)[0]
+        log_above = value - base - up * end
+        tail = math.exp(min(value - rate * end, 0.0))
+        # E (S - e)+ = integral of P(S > t) over t > e <= bound / rate.
+        excess = math.exp(min(value - rate * end, 600.0)) / rate
+    if low > 0:
+        value = kernel.total_log_mgf(masses, counts, theta - down)[0]
+        log_below = value - base + down * (low - 1)
+    return math.exp(min(float(np.logaddexp(log_above, log_below)), 0.0)), tail, excess
+
+
+def _tilt(
+    plain: TiltedSum,
+    masses: Sequence[FloatArray],
+    counts: Sequence[int],
+    level: float,
+) -> tuple[float, float]:
+    """Tilt per step that keeps the rounding at the tail of `level` smallest; its place.
+
+    Rounding at x is E exp(K(theta) - theta x), least where K'(theta) = x: the saddle
+    point of x itself. (One computed for the level from a normal approximation would
+    overshoot for sub-exponential laws.) x is read off the plain transform where that
+    still sees the level, else taken from Chernoff's bound.
     """
+    from probcalc.kernels import convolution as kernel
     from probcalc.kernels.survival import suffix_sums
 
-    seen = plain.mass > 32.0 * plain.error
-    survival = suffix_sums(np.where(seen, plain.mass, 0.0))
-    at = min(int(np.searchsorted(-survival, -level)), plain.mass.size - 1)
-    while at > 0 and not seen[at]:
-        at -= 1
-    held = np.flatnonzero(seen)
-    if held.size < 8 or at <= 0:
-        return 0.0
-    thin = held[:: max(held.size // 4096, 1)].astype(float)
-    logs = np.log(plain.mass[thin.astype(np.intp)])
-    log_at = math.log(plain.mass[at])
-    floor = math.log(32.0 * plain.error)
-    last_seen = float(held[-1])
-    mean = float(plain.mass @ np.arange(plain.mass.size))
-    reach = max(at - mean, 1.0)
-    best, best_gap = 0.0, float(logs.max()) - log_at
-    for theta in np.geomspace(0.5, 60.0, 28) / reach:
-        # Past what is seen the mass falls, for all we know, no faster than to zero at
-        # the end; a geometric fall at the seen rate is not assumed.
-        beyond = floor + theta * min(span - plain.first, 2.0 * last_seen)
-        gap = max(float((logs + theta * thin).max()), beyond) - (log_at + theta * at)
-        if gap < best_gap:
-            best, best_gap = float(theta), gap
-    return best
+    seen = np.where(plain.mass > 32.0 * plain.error, plain.mass, 0.0)
+    survival = suffix_sums(seen)
+    at = int(np.searchsorted(-survival, -level))
+    visible = at < survival.size and survival[max(at - 1, 0)] > 0.0
+    x = float(plain.first + at)
+
+    def short(theta: float) -> bool:
+        value, mean, _ = kernel.total_log_mgf(masses, counts, theta)
+        return mean < x if visible else value - theta * mean > math.log(level)
+
+    _, _, variance = kernel.total_log_mgf(masses, counts, 0.0)
+    low, high = 0.0, 0.25 / math.sqrt(variance) if variance > 0.0 else 0.0
+    while short(high) and high < 8.0:
+        low, high = high, 2.0 * high
+    for _ in range(10):
+        middle = 0.5 * (low + high)
+        if short(middle):
+            low = middle
+        else:
+            high = middle
+    return low, x
 
 
-def trimmed(
-    measure: Measure, demand: Demand, *, upper: bool
-) -> tuple[Measure, float, float]:
-    """Cut thin tails: an upper measure is capped and says so, a lower one lowered.
+def trimmed(total: Total, demand: Demand, side: Side) -> Total:
+    """Cut thin tails: an upper measure is capped and says so, a lower one lowered."""
+    from probcalc.kernels.convolution import thin_ends
 
-    Returns
-    -------
-    measure : Measure
-    tail, excess : float
-        Mass above the last point and its mean excess over it, in steps (upper only).
-    """
-    mass = measure.mass
-    allowed = demand.level * TRIM
-    above = np.cumsum(mass[::-1])
-    below = np.cumsum(mass)
-    cut_top = int(np.searchsorted(above, allowed, side="right"))
-    cut_bottom = int(np.searchsorted(below, allowed, side="right"))
+    mass = total.measure.mass
+    cut_bottom, cut_top, below, above = thin_ends(mass, demand.level * TRIM)
     end = mass.size - cut_top
     if cut_bottom >= end - 1 or cut_top + cut_bottom < 64:
-        return measure, 0.0, 0.0
+        return total
     kept = mass[cut_bottom:end].copy()
-    tail = excess = 0.0
-    if upper:
-        if cut_bottom:
-            kept[0] += below[cut_bottom - 1]
-        if cut_top:
-            tail = float(above[cut_top - 1])
-            kept[-1] += tail
-            excess = float(mass[end:] @ np.arange(1, cut_top + 1))
-    elif cut_top:
-        kept[-1] += above[cut_top - 1]
-    return Measure(measure.first + cut_bottom, kept), tail, excess
+    measure = Measure(total.measure.first + cut_bottom, kept)
+    if cut_top:
+        kept[-1] += above
+    if side == "lower":
+        return Total(measure)
+    if cut_bottom:
+        kept[0] += below
+    if not cut_top:
+        return Total(measure, total.tail, total.excess)
+    excess = float(mass[end:] @ np.arange(1, cut_top + 1))
+    return Total(measure, total.tail + above, total.excess + excess)
 
 
 def _aligned(measures: Sequence[Measure], demand: Demand) -> tuple[int, FloatArray]:
@@ -511,7 +565,7 @@ def _extreme_pair(
         sum(n * p.cut for p, n in pairs),
         min(p.exact_below for p, _ in pairs),
         sum(n * p.rounding for p, n in pairs) + 4.0 * len(pairs) * points * UNIT,
-        _order([p for p, _ in pairs], demand),  # type: ignore[arg-type]
+        _order([p for p, _ in pairs], demand),
     )
 
 
@@ -551,5 +605,5 @@ def _mix_pair(
         sum(w * p.cut for w, p in zip(weights, pairs, strict=True)),
         min(p.exact_below for p in pairs),
         max(p.rounding for p in pairs) + 2.0 * len(pairs) * UNIT,
-        _order(pairs, demand),  # type: ignore[arg-type]
+        _order(pairs, demand),
     )

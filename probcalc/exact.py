@@ -30,6 +30,7 @@ from probcalc.composed import (
 from probcalc.distribution import Constant, Distribution, Empirical
 from probcalc.element import Element
 from probcalc.errors import CompositionError
+from probcalc.nodes import constant_of
 from probcalc.setting import Setting, Weight, add, factors, key_of
 from probcalc.term import Repeat, Sequential, Term, postorder
 
@@ -247,7 +248,7 @@ class _Work:
 
     def _paid(self, power: Weight, time: Any, node: Term) -> list[Any]:
         """Return the summands of a power, possibly random, times one time."""
-        if len(power) > 1 and not isinstance(time, Constant):
+        if len(power) > 1 and constant_of(sum_of(time).node) is None:
             # One draw of the time under several factors.
             if self.setting.counts[id(node)] > 1:
                 raise CompositionError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 
@@ -10,7 +11,7 @@ from probcalc.discretise import atoms_of
 from probcalc.distribution import FloatArray
 from probcalc.nodes import Leaf, Mix, Node, Product, Scale, Shared, Sum, postorder
 
-__all__ = ["quantum_of"]
+__all__ = ["Quantum", "quantum_of"]
 
 #: Values that lie within this many units in the last place of a multiple count as one.
 CLOSE = 4.0 * 2.0**-53
@@ -18,13 +19,21 @@ CLOSE = 4.0 * 2.0**-53
 MOST = 2**40
 
 
-def quantum_of(root: Node) -> float | None:
+class Quantum(NamedTuple):
+    """Distance of lattice points; whether values and points are doubles exactly."""
+
+    step: float
+    exact: bool
+
+
+def quantum_of(root: Node) -> Quantum | None:
     """Largest found number of which all values are integer multiples, else None.
 
     Tried are powers of two and of ten, and one over small integers, times the greatest
     common divisor of the multiples. Scaled and shifted parts count with their factors.
     """
     factors: dict[int, float | None] = {id(root): 1.0}
+    exact = True
     order = list(postorder(root))
     values: list[FloatArray] = []
     for node in reversed(order):
@@ -42,6 +51,7 @@ def quantum_of(root: Node) -> float | None:
                 return None
             case Scale():
                 inner = None if factor is None else factor * node.factor
+                exact &= abs(math.frexp(node.factor)[0]) == 0.5
                 parts = [node.part]
             case Sum():
                 inner = factor
@@ -57,13 +67,16 @@ def quantum_of(root: Node) -> float | None:
             if known != inner:  # one part under two factors
                 factors[id(part)] = None
     numbers = np.unique(np.abs(np.concatenate(values)))
-    return quantum(numbers[numbers > 0.0])
+    found = quantum(numbers[numbers > 0.0])
+    if found is None:
+        return None
+    return Quantum(found.step, found.exact and exact)
 
 
-def quantum(numbers: FloatArray) -> float | None:
+def quantum(numbers: FloatArray) -> Quantum | None:
     """Largest found quantum of positive numbers; one for none."""
     if numbers.size == 0:
-        return 1.0
+        return Quantum(1.0, True)
     if numbers.size > 1_000_000:
         return None
     smallest = float(numbers[0])
@@ -80,8 +93,9 @@ def quantum(numbers: FloatArray) -> float | None:
         multiples = _multiples(numbers, unit)
         if multiples is None:
             continue
-        common = int(np.gcd.reduce(multiples))
-        return common * unit
+        step = int(np.gcd.reduce(multiples)) * unit
+        exact = dyadic(step) and bool((np.rint(numbers / step) * step == numbers).all())
+        return Quantum(step, exact)
     return None
 
 
@@ -100,3 +114,9 @@ def _multiples(numbers: FloatArray, unit: float) -> np.ndarray | None:
 
 def _whole(x: float) -> bool:
     return abs(x - round(x)) <= 1e-12 * x
+
+
+def dyadic(unit: float) -> bool:
+    """Whether small multiples of a number are doubles: few bits in its mantissa."""
+    mantissa, _ = math.frexp(unit)
+    return (mantissa * 2.0**20).is_integer()

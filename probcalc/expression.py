@@ -314,10 +314,6 @@ def parse(
     where : str
         What the text belongs to, for messages.
 
-    Returns
-    -------
-    Element or Term
-
     Raises
     ------
     PlanError

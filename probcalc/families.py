@@ -53,18 +53,31 @@ class Family:
         big = np.finfo(float).max
         return np.clip(z, max(self._z.lower, -big), min(self._z.upper, big))
 
-    def _apply(self, function: Function, x: ArrayLike) -> NDArray[np.float64]:
+    def _apply(
+        self, function: Function, x: ArrayLike, ends: tuple[float, float] | None = None
+    ) -> NDArray[np.float64]:
+        """Values of a standard function; `ends` are those at the support's ends."""
         z = self._standardise(x)
         with np.errstate(all="ignore"):
-            return np.asarray(function(np.atleast_1d(z)), dtype=float).reshape(z.shape)
+            value = np.asarray(function(np.atleast_1d(z)), dtype=float).reshape(z.shape)
+        if ends is None:
+            return value
+        low, high = ends if self.scale > 0 else ends[::-1]
+        x = np.asarray(x, dtype=float)
+        value = np.where(x <= self.lower, low, np.where(x >= self.upper, high, value))
+        return np.where(np.isnan(x), np.nan, value)
 
     def cdf(self, x: ArrayLike) -> NDArray[np.float64]:
         """P(X <= x), accurate relative to itself in the lower tail."""
-        return self._apply(self._z.cdf if self.scale > 0 else self._z.sf, x)
+        if self.scale > 0:
+            return self._apply(self._z.cdf, x, (0.0, 1.0))
+        return self._apply(self._z.sf, x, (1.0, 0.0))
 
     def sf(self, x: ArrayLike) -> NDArray[np.float64]:
         """P(X > x), accurate relative to itself in the upper tail."""
-        return self._apply(self._z.sf if self.scale > 0 else self._z.cdf, x)
+        if self.scale > 0:
+            return self._apply(self._z.sf, x, (1.0, 0.0))
+        return self._apply(self._z.cdf, x, (0.0, 1.0))
 
     def pdf(self, x: ArrayLike) -> NDArray[np.float64]:
         """Density at `x`; 0 outside the support, inf where it is unbounded."""
@@ -78,18 +91,20 @@ class Family:
         With X = loc + scale Z it is loc P(X <= x) + scale E[Z; ...]; accurate relative
         to the larger of the two terms.
         """
-        part = self._z.below if self.scale > 0 else self._z.above
-        return self._partial(part, self.cdf, x)
+        if self.scale > 0:
+            return self._partial(self._z.below, (0.0, self._z.mean), self.cdf, x)
+        return self._partial(self._z.above, (self._z.mean, 0.0), self.cdf, x)
 
     def partial_above(self, x: ArrayLike) -> NDArray[np.float64]:
         """E[X; X > x]; inf where the mean is, except at the end of the support."""
-        part = self._z.above if self.scale > 0 else self._z.below
-        return self._partial(part, self.sf, x)
+        if self.scale > 0:
+            return self._partial(self._z.above, (self._z.mean, 0.0), self.sf, x)
+        return self._partial(self._z.below, (0.0, self._z.mean), self.sf, x)
 
     def _partial(
-        self, part: Function, mass: Function, x: ArrayLike
+        self, part: Function, ends: tuple[float, float], mass: Function, x: ArrayLike
     ) -> NDArray[np.float64]:
-        tail = self.scale * self._apply(part, x)
+        tail = self.scale * self._apply(part, x, ends)
         return tail if self.loc == 0.0 else tail + self.loc * mass(x)
 
     @property
@@ -306,12 +321,15 @@ def _from_new(law: Any) -> Family | None:
     kind = type(law).__name__
     if kind in ("Normal", "StandardNormal"):
         p = _scalars("Normal", {"mu": law.mu, "sigma": law.sigma})
-        return p and _build("norm", {}, p["mu"], _positive(kind, "sigma", p["sigma"]))
+        if p is None:
+            return None
+        return _build("norm", {}, p["mu"], _positive(kind, "sigma", p["sigma"]))
     if kind == "Uniform":
         p = _scalars("Uniform", {"a": law.a, "b": law.b})
-        return p and _build(
-            "uniform", {}, p["a"], _positive(kind, "b", p["b"] - p["a"])
-        )
+        if p is None:
+            return None
+        width = _positive(kind, "b - a", p["b"] - p["a"])
+        return _build("uniform", {}, p["a"], width)
     if kind == "ShiftedScaledDistribution":
         p = _scalars(kind, {"loc": law.loc, "scale": law.scale})
         inner = family_of(law._dist)
@@ -324,7 +342,8 @@ def _from_new(law: Any) -> Family | None:
         dist = getattr(member, "__self__", None)
         name = getattr(dist, "name", None)
         if name in _SHAPES and type(dist).__module__.startswith("scipy.stats"):
-            order = [s.strip() for s in dist.shapes.split(",")] if dist.shapes else []
+            shapes = getattr(dist, "shapes", None)
+            order = [s.strip() for s in shapes.split(",")] if shapes else []
             p = _scalars(name, {k: getattr(law, k) for k in order})
             return None if p is None else _build(name, p, 0.0, 1.0)
     return None

@@ -21,9 +21,10 @@ from numpy.typing import NDArray
 
 from probcalc.distribution import Constant, Empirical, levels
 from probcalc.errors import InputError
-from probcalc.families import Family, family_of
+from probcalc.families import family_of
 from probcalc.line import LEAST_TILT, UNIT, Line, newton
-# from probcalc.spectral import spectral_estimate
+from probcalc.rows import Rows, add_rows, finished
+from probcalc.spectral import spectral_estimate
 
 __all__ = ["Inversion", "inversion_of", "spectral_estimate"]
 
@@ -75,7 +76,10 @@ class Inversion:
             k0, _, k2, size = cgf(*self._factors(), tilt)
             if not (math.isfinite(k0) and 0.0 < k2 < math.inf):
                 continue
-            copies = window(*self._factors(), tilt, y, math.log(goal))
+            # the tail is about exp(K - t y) / (1 + sqrt(2 pi) t sd)
+            pole = math.log1p(math.sqrt(2.0 * math.pi * k2) * abs(tilt))
+            tail = k0 - tilt * y - pole
+            copies = window(*self._factors(), tilt, y, tail + math.log(goal))
             terms, *cut = cutoff(
                 *self._factors(), tilt, copies[0], math.log(goal), MAX_TERMS, density
             )
@@ -242,7 +246,7 @@ def inversion_of(
     0.238052412
     """
     exact = Fraction(constant)
-    rows: dict[tuple[int, float], list[float]] = {}
+    rows: Rows = {}
     atoms: list[tuple[Empirical, int]] = []
     for law, count in terms:
         if count < 1 or count != int(count):
@@ -258,51 +262,24 @@ def inversion_of(
             family = family_of(law)
             if family is None or not family.smooth:
                 return None
-            exact += _add_rows(rows, family, int(count))
+            exact += add_rows(rows, family, int(count))
     if not rows:
         return None
     return _assembled(rows, atoms, exact)
 
 
-def _add_rows(
-    rows: dict[tuple[int, float], list[float]], family: Family, count: int
-) -> Fraction:
-    """Add a family to the table, merging equal rows; return its exact constant."""
-    scale, shapes = family.scale, family.shapes
-    shift = Fraction(family.loc)
-    match family.kind:
-        case "norm":
-            found = [(0, 0.0, scale * scale)]
-        case "gamma":
-            found = [(1, scale, shapes[0])]
-        case "uniform":
-            # loc + scale/2 + half-width times a uniform on (-1, 1)
-            found = [(2, 0.5 * abs(scale), 1.0)]
-            shift += Fraction(scale) / 2
-        case "invgauss":
-            # log M(z) = (1 - sqrt(1 - 2 mu^2 scale z)) / mu
-            found = [(3, 2.0 * shapes[0] ** 2 * scale, 1.0 / shapes[0])]
-        case _:
-            found = [(0, 0.0, scale * scale), (1, scale * shapes[0], 1.0)]
-    for kind, b, a in found:
-        rows.setdefault((kind, b), []).append(count * a)
-    return shift * count
-
-
 def _assembled(
-    rows: dict[tuple[int, float], list[float]],
+    rows: Rows,
     atoms: Sequence[tuple[Empirical, int]],
     constant: Fraction,
 ) -> Inversion | None:
     from probcalc.kernels.inversion import cgf
 
-    table: list[tuple[float, float, float, float]] = []
+    table = finished(rows)
     lower = upper = 0.0
-    for (kind, b), sizes in rows.items():
-        a = math.fsum(sizes)
-        table.append((2.0, a, 0.0, b) if kind == 2 else (float(kind), 1.0, a, b))
+    for kind, n, _, b in table:
         if kind == 2:
-            lower, upper = lower - a * b, upper + a * b
+            lower, upper = lower - n * b, upper + n * b
         else:
             lower -= math.inf if kind == 0 or b < 0.0 else 0.0
             upper += math.inf if kind == 0 or b > 0.0 else 0.0

@@ -3,27 +3,27 @@
 An element is a pair (T, x) with E = weight * T + x (calculus, section 2). Sequential
 composition adds both coordinates; parallel composition takes the largest time and adds
 x. Where T and x of an operand depend on each other the joint law has to be composed:
-here, on a grid of T and x, with x in the Fourier domain throughout.
+here with T on a grid and x in the Fourier domain through the whole expression.
 
 Operands are independent fresh draws, even the same object twice.
 
 How the bracket comes about. E is the largest, over the paths of the expression, of
 ``weight * (sum of T on the path) + sum of all x``: increasing and convex in every
-coordinate of every leaf. Rounding each coordinate down (up) gives a law that is surely
-below (above). Splitting a coordinate between its two neighbours with the mean kept adds
-noise that is, given the leaves, independent, of mean zero and at most one step wide:
-Hoeffding's inequality along one path bounds how far it lowers E, a union over paths how
-far it raises it (`probcalc.kernels.joint.bracket`). Many leaves: the second is the
-narrower, by about the square root of their number.
+coordinate of every leaf. A T that is split between its two neighbours on the grid with
+the mean kept gains noise that is, given the leaves, independent, of mean zero and at
+most one step wide: Hoeffding's inequality along one path bounds how far it lowers E, a
+union over paths how far it raises it. x is not rounded; to be read off few frequencies
+it is smeared once, by a kernel whose law is known. Both kinds of noise are taken out of
+the result by `probcalc.kernels.joint.bracket`. For few leaves T is also rounded down,
+and up, which gives laws surely below and above, and the narrower bound counts.
 """
-
 from __future__ import annotations
 
 import math
 import numbers
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -43,8 +43,11 @@ from probcalc.distribution import (
     levels,
 )
 from probcalc.errors import InputError, ToleranceError
-from probcalc.families import family_of
+from probcalc.families import Family, family_of
 from probcalc.lattice import Lattice, LatticeBounds
+
+if TYPE_CHECKING:
+    from probcalc.kernels.joint import Smear
 
 __all__ = [
     "Joint",
@@ -61,6 +64,7 @@ __all__ = [
 ]
 
 FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
 
 UNIT = 2.0**-53
 #: Rows and columns of the grid unless asked otherwise.
@@ -71,10 +75,15 @@ ENUMERATE = 4_000_000
 ENUMERATE_PART = 65_536
 #: Nodes times grid points that one answer may cost when no tolerance is demanded.
 WORK = 2**25
-#: Up to so many draws the first-order pair is worked out beside the split.
-FEW = 4
-#: More copies than this are refused.
+#: Up to so many draws T and x are also rounded down and up.
+FEW = 6
+#: More copies, and longer grids for one law, are refused.
 MAX_COPIES = 10**9
+MAX_CELLS = 2**24
+#: Points of x to a column of the grid, for laws that are no list of outcomes.
+FINE = 8
+#: Positions this close to a grid point are taken to be on it; accounted as a shift.
+NEAR = 1e-9
 #: A double rounds a value of a distribution function by a few units in its last place.
 #: {E > t} is, in each coordinate of a leaf, an interval or the complement of one, so
 #: that each of its two ends costs one such error per draw.
@@ -82,6 +91,92 @@ CDF_ERROR = 16.0 * UNIT
 
 
 # ------------------------------------------------------------------ expressions
+class KnownLaw:
+    """A law of one coordinate, and what was asked of it before.
+
+    Parameters
+    ----------
+    law : Distribution
+
+    Attributes
+    ----------
+    values : (values, masses) or None
+        Where the law is a finite list of outcomes; masses None for equal ones.
+    family : Family or None
+        Closed forms, where known.
+    """
+
+    __slots__ = ("_mean", "_ranges", "_variance", "family", "law", "values")
+
+    def __init__(self, law: Distribution) -> None:
+        self.law = law
+        self.values: tuple[FloatArray, FloatArray | None] | None = None
+        self.family: Family | None = None
+        if isinstance(law, Constant):
+            self.values = np.array([law.value]), None
+        elif isinstance(law, Empirical):
+            self.values = law.samples, law.weights
+        else:
+            self.family = family_of(law)
+        self._ranges: dict[float, tuple[float, float]] = {}
+        self._mean: float | None = None
+        self._variance: float | None = None
+
+    @property
+    def mean(self) -> float:
+        """E X."""
+        if self._mean is None:
+            self._mean = float(self.law.mean())
+        return self._mean
+
+    @property
+    def variance(self) -> float:
+        """Var X."""
+        if self._variance is None:
+            self._variance = float(self.law.variance())
+        return self._variance
+
+    def tails(self, x: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """P(X <= x) and P(X > x)."""
+        if self.family is not None:
+            return self.family.cdf(x), self.family.sf(x)
+        return np.asarray(self.law.cdf(x)), np.asarray(self.law.ccdf(x))
+
+    def range(self, tail: float) -> tuple[float, float]:
+        """Interval outside which about `tail` lies on either side."""
+        if tail not in self._ranges:
+            low, high = (float(v) for v in self.law.support())
+            low = max(low, float(self.law.icdf(tail)))
+            high = min(high, float(self.law.iccdf(tail)))
+            if not (math.isfinite(low) and math.isfinite(high)):
+                raise ToleranceError(
+                    f"joint law: {self.law!r:.60} has no finite quantile at "
+                    f"{tail:.3g} from its ends"
+                )
+            self._ranges[tail] = low, high
+        return self._ranges[tail]
+
+    def width(self, tail: float) -> float:
+        """Twelve standard deviations, or the range where that is less."""
+        low, high = self.range(tail)
+        sd = math.sqrt(max(self.variance, 0.0))
+        return min(12.0 * sd, high - low) if math.isfinite(sd) else high - low
+
+    def excess(self, tail: float) -> float:
+        """E (X - high)+ + E (low - X)+ at most, for the range at this `tail`."""
+        if self.values is not None:
+            return 0.0
+        low, high = self.range(tail)
+        family = self.family
+        if family is not None:
+            # E (X - high)+ = E[X; X > high] - high P(X > high), and likewise below
+            above = float(family.partial_above(high) - high * family.sf(high))
+            below = float(low * family.cdf(low) - family.partial_below(low))
+            return max(above, 0.0) + max(below, 0.0)
+        # Cauchy and Schwarz: E[|X - mean|; outside] <= sd sqrt(P(outside))
+        return math.sqrt(4.0 * tail * self.variance)
+
+
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class JointRuns:
     """Pairs of T and x as measured, dependence included.
@@ -161,6 +256,7 @@ class JointAffine:
     time_law: Distribution
     slope: float
     x_law: Distribution = 0.0  # type: ignore[assignment]
+    known: tuple[KnownLaw, KnownLaw] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         _set_laws(self, "joint affine")
@@ -183,6 +279,7 @@ class JointIndependent:
 
     time_law: Distribution
     x_law: Distribution
+    known: tuple[KnownLaw, KnownLaw] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         _set_laws(self, "joint independent")
@@ -197,6 +294,8 @@ def _set_laws(leaf: Any, where: str) -> None:
     for name in ("time_law", "x_law"):
         law = as_law(getattr(leaf, name), name=f"{where}, {name}")
         object.__setattr__(leaf, name, law)
+    known = KnownLaw(leaf.time_law), KnownLaw(leaf.x_law)
+    object.__setattr__(leaf, "known", known)
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -325,15 +424,6 @@ class _Atoms(NamedTuple):
         return self.mass
 
 
-def _values(law: Distribution) -> tuple[FloatArray, FloatArray | None] | None:
-    """Values and masses of a law that is a finite list of outcomes, else None."""
-    if isinstance(law, Constant):
-        return np.array([law.value]), None
-    if isinstance(law, Empirical):
-        return law.samples, law.weights
-    return None
-
-
 def _both(
     first: tuple[FloatArray, FloatArray | None],
     second: tuple[FloatArray, FloatArray | None],
@@ -352,14 +442,14 @@ def _size(leaf: JointLeaf) -> float:
     """Number of outcomes of a leaf; infinite where it is no list of outcomes."""
     if isinstance(leaf, JointRuns):
         return leaf.time.size
-    time, x = _values(leaf.time_law), _values(leaf.x_law)
+    time, x = (law.values for law in leaf.known)
     return math.inf if time is None or x is None else time[0].size * x[0].size
 
 
 def _outcomes(leaf: JointLeaf) -> _Atoms:
     if isinstance(leaf, JointRuns):
         return _Atoms(leaf.time, leaf.x, leaf.weights)
-    time, x = _values(leaf.time_law), _values(leaf.x_law)
+    time, x = (law.values for law in leaf.known)
     assert time is not None
     assert x is not None
     t, rest, mass = _both(time, x)
@@ -452,7 +542,7 @@ def _quantum(values: FloatArray) -> float:
     """
     top = float(np.abs(values).max(initial=0.0))
     if top == 0.0:
-        return 0.0
+        return 1.0
     for base in (10.0, 2.0):
         for digits in range(16 if base == 10.0 else 50):
             scaled = values * base**digits
@@ -482,68 +572,68 @@ class _Axis(NamedTuple):
 
 
 def _whole(position: FloatArray) -> FloatArray:
-    """Round positions that are integers but for rounding."""
+    """Round positions that are integers but for rounding (NEAR is accounted)."""
     near = np.round(position)
-    return np.where(np.abs(position - near) < 1e-9, near, position)
+    return np.where(np.abs(position - near) < NEAR, near, position)
+
+
+def _shares(at: FloatArray, rounding: int) -> FloatArray:
+    """Share of the mass at positions `at` that goes to the next point."""
+    part = at - np.floor(at)
+    if rounding == 0:
+        return part
+    return np.where(part > 0.0, 1.0, 0.0) if rounding > 0 else np.zeros(at.size)
 
 
 def _atoms_axis(
-    values: FloatArray, mass: FloatArray | None, step: float, origin: float, rounding: int
+    values: FloatArray,
+    mass: FloatArray | None,
+    step: float,
+    origin: float,
+    rounding: int = 0,
 ) -> _Axis:
     at = _whole((values - origin) / step)
-    if mass is None:
-        mass = np.full(at.size, 1.0 / at.size)
-    low = np.floor(at)
+    weights = np.full(at.size, 1.0 / at.size) if mass is None else mass
+    low, part = np.floor(at), _shares(at, rounding)
     first = int(low.min())
     index = (low - first).astype(np.intp)
-    part = at - low
-    if rounding != 0:
-        part = np.where(part > 0.0, 1.0, 0.0) if rounding > 0 else 0.0 * part
     size = int(index.max()) + 1 + int(part.any())
-    out = np.bincount(index, weights=mass * (1.0 - part), minlength=size)
+    out = np.bincount(index, weights=weights * (1.0 - part), minlength=size)
     if part.any():
-        out[1:] += np.bincount(index, weights=mass * part, minlength=size)[: size - 1]
+        out[1:] += np.bincount(index, weights=weights * part, minlength=size)[:-1]
     noisy = rounding == 0 and bool(part.any())
-    return _Axis(first, out, origin, 0.0, 0.0, 1e-9 * step, noisy)
+    return _Axis(first, out, origin, 0.0, 0.0, NEAR * step, noisy)
 
 
 def _axis(
-    law: Distribution,
-    factor: float,
-    step: float,
-    tail: float,
-    rounding: int,
-    origin: float | None = None,
+    law: KnownLaw, factor: float, step: float, tail: float, rounding: int = 0
 ) -> _Axis:
-    """Law of ``factor * X`` on a grid; at most about `tail` is moved at either end."""
-    listed = _values(law)
+    """Law of ``factor * X`` on multiples of `step`; about `tail` is moved at each end.
+
+    A finite list of outcomes lies on a grid that starts at its least value.
+    """
     if factor == 0.0:
-        listed = np.zeros(1), None
-    if listed is not None:
-        values = factor * listed[0]
-        start = float(values.min()) if origin is None else origin
-        return _atoms_axis(values, listed[1], step, start, rounding)
-    start = 0.0 if origin is None else origin
-    low, high = _range(law, tail)
-    low, high = sorted((factor * low - start, factor * high - start))
-    first, last = math.floor(low / step), math.ceil(high / step)
-    last = max(last, first + 1)
-    if last - first > 2**24:
+        return _atoms_axis(np.zeros(1), None, step, 0.0)
+    if law.values is not None:
+        values = factor * law.values[0]
+        return _atoms_axis(values, law.values[1], step, float(values.min()), rounding)
+    low, high = sorted(factor * v for v in law.range(tail))
+    first = math.floor(low / step)
+    cells = max(math.ceil(high / step) - first, 1)
+    if cells > MAX_CELLS:
         raise ToleranceError(
-            f"joint law: a law spans {last - first} grid steps, more than 2^24"
+            f"joint law: a law spans {cells} grid steps, more than {MAX_CELLS}"
         )
-    cells = last - first
-    family = family_of(law)
-    fine = 1 if family is not None or rounding != 0 else max(4, min(64, 8192 // cells))
-    edges = (start + step * (first + np.arange(cells * fine + 1) / fine)) / factor
-    below, above = (law.cdf, law.ccdf) if family is None else (family.cdf, family.sf)
-    lower, upper = np.asarray(below(edges)), np.asarray(above(edges))
+    family = law.family
+    fine = 1
+    if family is None and rounding == 0:
+        fine = max(4, min(64, 8192 // cells))
+    edges = step * (first + np.arange(cells * fine + 1) / fine) / factor
+    below, above = law.tails(edges)
     # A difference of the smaller of the two functions keeps its relative accuracy.
-    left = np.minimum(lower[:-1], lower[1:]) < 0.5
-    mass = np.abs(np.where(left, np.diff(lower), np.diff(upper)))
-    outside = float(lower[0]), float(upper[-1])
-    if factor < 0.0:
-        outside = float(upper[0]), float(lower[-1])
+    left = np.minimum(below[:-1], below[1:]) < 0.5
+    mass = np.abs(np.where(left, np.diff(below), np.diff(above)))
+    ends = (below[0], above[-1]) if factor > 0.0 else (above[0], below[-1])
     shifted = 0.0
     if rounding != 0:
         to_right = mass if rounding > 0 else np.zeros(cells)
@@ -555,44 +645,45 @@ def _axis(
         part = np.where(
             left | ~np.isfinite(part), np.diff(family.partial_below(edges)), part
         )
-        ends = start + step * (first + np.arange(cells))
-        to_right = np.clip((abs(factor) * part - ends * mass) / step, 0.0, mass)
+        start = step * (first + np.arange(cells))
+        to_right = np.clip((abs(factor) * part - start * mass) / step, 0.0, mass)
     else:
         # Sub-cells stand for their middles: a known shift, then a fair split.
-        share = (np.arange(fine) + 0.5) / fine
         pieces = mass.reshape(cells, fine)
-        to_right, mass = pieces @ share, pieces.sum(axis=1)
+        mass = pieces.sum(axis=1)
+        to_right = np.minimum(pieces @ ((np.arange(fine) + 0.5) / fine), mass)
         shifted = 0.5 * step / fine
-    out = np.zeros(cells + 1)
-    out[:-1] += mass - to_right
+    out = np.append(mass - to_right, 0.0)
     out[1:] += to_right
-    out[0] += outside[0]
-    out[-1] += outside[1]
-    return _Axis(first, out, start, *outside, shifted, rounding == 0)
+    out[0] += ends[0]
+    out[-1] += ends[1]
+    return _Axis(
+        first, out, 0.0, float(ends[0]), float(ends[1]), shifted, rounding == 0
+    )
 
 
-def _range(law: Distribution, tail: float) -> tuple[float, float]:
-    """Interval outside which about `tail` lies on either side."""
-    low, high = (float(v) for v in law.support())
-    if not math.isfinite(low) or not math.isfinite(high) or high - low > 0.0:
-        low = max(low, float(law.icdf(tail)))
-        high = min(high, float(law.iccdf(tail)))
-    if not (math.isfinite(low) and math.isfinite(high)):
-        raise ToleranceError(
-            f"joint law: a law has no finite quantile at {tail:.3g} from its ends"
-        )
-    return low, high
+class _Steps(NamedTuple):
+    """Distance of rows and of columns; `exact` where x lies on the columns."""
+
+    row: float
+    column: float
+    exact: bool = False
 
 
 class _Cell(NamedTuple):
-    """A leaf on the grid of rows (T) and columns (x).
+    """A leaf on the grid of rows: atoms in x on rows, plus an x' common to all.
 
     ``on`` and ``off`` are the sums of squared noise ranges, in units of E squared, when
     the leaf lies on the longest path and when it does not.
     """
 
     first: int
-    dense: FloatArray
+    height: int
+    row: IntArray
+    part: FloatArray
+    mass: FloatArray
+    x: FloatArray
+    rest: FloatArray | None
     origin: float
     missing: float
     extra: float
@@ -600,206 +691,149 @@ class _Cell(NamedTuple):
     on: float
     off: float
 
+    def lines(self, step: float) -> list[FloatArray]:
+        """Masses of x, of independent summands, from the least value in steps."""
+        out = [_atoms_axis(self.x, self.mass, step, 0.0).mass]
+        return out if self.rest is None else [*out, self.rest]
 
-def _runs_cell(
-    leaf: _Atoms, weight: float, row: float, column: float, rounding: int
-) -> _Cell:
-    from probcalc.kernels.joint import scatter
+    def spectrum(
+        self, steps: _Steps, bins: int, discrete: bool
+    ) -> npt.NDArray[np.complex128]:
+        """Fourier coefficients of x, row by row, on a circle of `bins` columns."""
+        from probcalc.kernels.joint import circle_spectra, line_spectrum
 
-    origin = float(leaf.x.min())
-    at, across = _whole(leaf.t / row), _whole((leaf.x - origin) / column)
-    first = math.floor(at.min())
-    at = at - first
-    dense = scatter(
-        at,
-        across,
-        leaf.masses,
-        math.ceil(at.max()) + 1,
-        math.ceil(across.max()) + 1,
-        rounding,
-    )
-    on = off = 0.0
+        frequencies = bins // 2 + 1
+        place, modulus = _placed(self.x, steps, bins, discrete)
+        out = circle_spectra(
+            self.row, self.part, self.mass, place, modulus, self.height, frequencies
+        )
+        if self.rest is not None:
+            period = bins if discrete else FINE * bins
+            out *= line_spectrum(self.rest, period, frequencies)
+        return out
+
+
+def _rounded(x: FloatArray, steps: _Steps, rounding: int) -> FloatArray:
+    """x on columns, where it is to lie on them."""
     if rounding == 0:
-        off = column**2 if np.any(across % 1.0) else 0.0
-        on = off + ((weight * row) ** 2 if np.any(at % 1.0) else 0.0)
-    shifted = 1e-9 * (weight * row + column)
-    return _Cell(first, dense, origin, 0.0, 0.0, shifted, on, off)
+        return x
+    at = _whole(x / steps.column)
+    return steps.column * (np.ceil(at) if rounding > 0 else np.floor(at))
+
+
+def _placed(
+    x: FloatArray, steps: _Steps, bins: int, discrete: bool
+) -> tuple[IntArray, int]:
+    """Places on the circle, as integers over a modulus."""
+    from probcalc.kernels.joint import DYADIC
+
+    if discrete:
+        return np.rint(x / steps.column).astype(np.int64), bins
+    # Rounding to 2^-43 of the circle is accounted as a shift in `_surface`.
+    return np.rint(x * (DYADIC / (steps.column * bins))).astype(np.int64), DYADIC
 
 
 def _cell(
-    leaf: JointLeaf,
-    weight: float,
-    row: float,
-    column: float,
-    tail: float,
-    rounding: int,
+    leaf: JointLeaf, weight: float, steps: _Steps, tail: float, rounding: int
 ) -> _Cell:
-    """Bring a leaf onto the grid."""
-    from probcalc.kernels.joint import shear
-
-    if _size(leaf) <= ENUMERATE_PART or isinstance(leaf, JointRuns):
-        return _runs_cell(_outcomes(leaf), weight, row, column, rounding)
-    rows = _axis(leaf.time_law, 1.0, row, tail, rounding, 0.0)
-    columns = _axis(leaf.x_law, 1.0, column, tail, rounding)
+    """Bring a leaf onto the grid: T split (0), or T and x rounded down (-1), up (1)."""
+    atoms = _outcomes(leaf) if _listable(leaf) else None
+    near = weight * NEAR * steps.row + NEAR * steps.column
+    if atoms is not None:
+        at = _whole(atoms.t / steps.row)
+        low, part = np.floor(at), _shares(at, rounding)
+        first = int(low.min())
+        row = (low - first).astype(np.int64)
+        noise = (weight * steps.row) ** 2 if rounding == 0 and part.any() else 0.0
+        origin = float(atoms.x.min())
+        return _Cell(
+            first,
+            int(row.max()) + 1 + int(part.any()),
+            row,
+            part,
+            atoms.masses,
+            _rounded(atoms.x - origin, steps, rounding),
+            None,
+            origin,
+            0.0,
+            0.0,
+            near,
+            noise,
+            0.0,
+        )
+    assert not isinstance(leaf, JointRuns)
+    rows = _time_axis(leaf, steps.row, tail, rounding)
     slope = leaf.slope
     # x = slope T + x' uses T as rounded, so that a split of T moves E by weight + slope
-    # (slope alone off the path). Rounding down, row i holds T in [t_i, t_i+1): the
-    # least of slope T is at its right end for a falling line; up likewise.
+    # (by the slope alone off the path). Rounding down, row i holds T in [t_i, t_i+1]:
+    # the least of slope T is at its right end for a falling line; up likewise.
     ahead = -rounding if slope < 0.0 else 0
-    shift = _whole((slope * row / column) * (np.arange(rows.mass.size) + ahead))
-    base = math.floor(shift.min())
-    shift = shift - base
-    dense = shear(
-        rows.mass,
-        columns.mass,
-        shift,
-        columns.mass.size + math.ceil(shift.max()),
-        rounding,
-    )
-    off = float(columns.noisy) + float(rounding == 0 and bool(np.any(shift % 1.0)))
-    off *= column**2
-    on = off
+    x = slope * steps.row * (np.arange(rows.mass.size) + ahead)
+    origin = float(x.min()) + slope * steps.row * rows.first
+    x = _rounded(x - x.min(), steps, rounding)
+    fine = steps.column if rounding else steps.column / FINE
+    on = off = 0.0
     if rows.noisy:
-        on += ((weight + slope) * row) ** 2
-        off += (slope * row) ** 2
-    missing, extra = rows.above + columns.above, rows.below + columns.below
+        on, off = ((weight + slope) * steps.row) ** 2, (slope * steps.row) ** 2
+    missing, extra = rows.above, rows.below
     if slope < 0.0:  # E may fall with T: mass moved to an end may be on either side
-        missing, extra = missing + rows.below, extra + rows.above
-    origin = columns.origin + column * (columns.first + base)
-    origin += slope * row * rows.first
-    shifted = (weight + abs(slope)) * rows.shifted + columns.shifted + 1e-9 * column
-    return _Cell(rows.first, dense, origin, missing, extra, shifted, on, off)
+        missing = extra = rows.above + rows.below
+    near += (weight + abs(slope)) * rows.shifted
+    rest = _axis(leaf.known[1], 1.0, fine, tail, rounding)
+    origin += rest.origin + fine * rest.first
+    if rest.noisy:
+        on, off = on + fine**2, off + fine**2
+    count = rows.mass.size
+    return _Cell(
+        rows.first,
+        count,
+        np.arange(count),
+        np.zeros(count),
+        rows.mass,
+        x,
+        rest.mass if rest.mass.size > 1 else None,
+        origin,
+        missing + rest.above,
+        extra + rest.below,
+        near + rest.shifted,
+        on,
+        off,
+    )
 
 
-def _law_excess(law: Distribution, tail: float) -> float:
-    """E (X - high)+ + E (low - X)+ at most, for the range used at this `tail`."""
-    if _values(law) is not None:
-        return 0.0
-    low, high = _range(law, tail)
-    family = family_of(law)
-    if family is not None:
-        # E (X - high)+ = E[X; X > high] - high P(X > high), and likewise below
-        above = float(family.partial_above(high) - high * family.sf(high))
-        below = float(low * family.cdf(low) - family.partial_below(low))
-        return max(above, 0.0) + max(below, 0.0)
-    # Cauchy and Schwarz: E[|X - mean|; outside] <= sd sqrt(P(outside))
-    return math.sqrt(4.0 * tail * float(law.variance()))
+def _time_axis(leaf: JointLeaf, step: float, tail: float, rounding: int) -> _Axis:
+    """T of a leaf on multiples of the step."""
+    if _listable(leaf):
+        atoms = _outcomes(leaf)
+        return _atoms_axis(atoms.t, atoms.mass, step, 0.0, rounding)
+    assert not isinstance(leaf, JointRuns)
+    law = leaf.known[0]
+    if law.values is not None:
+        return _atoms_axis(*law.values, step, 0.0, rounding)
+    return _axis(law, 1.0, step, tail, rounding)
 
 
-def _spread(law: Distribution, tail: float) -> float:
-    """Width of a law: 12 standard deviations, or its range where that is less."""
-    low, high = _range(law, tail)
-    sd = math.sqrt(max(float(law.variance()), 0.0))
-    return min(12.0 * sd, high - low) if math.isfinite(sd) else high - low
+def _listable(leaf: JointLeaf) -> bool:
+    """Whether a leaf is brought onto the grid outcome by outcome."""
+    return isinstance(leaf, JointRuns) or _size(leaf) <= ENUMERATE_PART
 
 
-def _spreads(leaf: JointLeaf, weight: float, tail: float) -> tuple[float, float, float]:
-    """Widths of T, of x and of weight * T + x."""
+def _widths(leaf: JointLeaf, weight: float, tail: float) -> tuple[float, float, float]:
+    """Widths of T, of x and of weight * T + x: 12 sd, or the range if that is less."""
     if isinstance(leaf, JointRuns):
-        mass = _Atoms(leaf.time, leaf.x, leaf.weights).masses
+        mass = _outcomes(leaf).masses
         out = []
         for values in (leaf.time, leaf.x, weight * leaf.time + leaf.x):
             off = values - values @ mass
-            out.append(min(12.0 * math.sqrt(off * off @ mass), float(np.ptp(values))))
+            sd = math.sqrt(float(off * off @ mass))
+            out.append(min(12.0 * sd, float(np.ptp(values))))
         return out[0], out[1], out[2]
-    t, x = _spread(leaf.time_law, tail), _spread(leaf.x_law, tail)
-    return (
-        t,
-        math.hypot(leaf.slope * t, x),
-        math.hypot((weight + leaf.slope) * t, x),
-    )
+    t, x = (law.width(tail) for law in leaf.known)
+    slope = leaf.slope
+    return t, math.hypot(slope * t, x), math.hypot((weight + slope) * t, x)
 
 
-# -------------------------------------------------------------- parts on one line
-class _Line(NamedTuple):
-    """Law of E of one part on a line: point k is origin + (first + k) * step.
-
-    Attributes
-    ----------
-    error : float
-        Rounding error of the mass above any point.
-    missing, extra : float
-        Mass absent, and mass put where it is not.
-    shifted : float
-        Largest known displacement of E.
-    variance : float
-        Largest over paths of the sum of squared noise ranges.
-    log_moment : callable
-        Bound of log E exp(s * noise) given the leaves.
-    mean : tuple of float
-        Estimate, lower and upper bound of E's mean.
-    spread : float
-        Variance of E.
-    slack : float
-        How far E (E - t)+ may lie above what the mass says, for any t.
-    grid : str
-        Size of the grid it comes from, empty if from none.
-    """
-
-    first: int
-    mass: FloatArray
-    origin: float
-    error: float
-    missing: float
-    extra: float
-    shifted: float
-    variance: float
-    log_moment: Callable[[FloatArray], FloatArray]
-    mean: tuple[float, float, float]
-    spread: float
-    slack: float
-    grid: str = ""
-
-
-def _axis_line(
-    axis: _Axis, step: float, mean: float, variance: float, error: float, excess: float
-) -> _Line:
-    noise = step * step if axis.noisy else 0.0
-    slack = 1e-14 * abs(mean)
-    return _Line(
-        axis.first,
-        axis.mass,
-        axis.origin,
-        error,
-        axis.above,
-        axis.below,
-        axis.shifted,
-        noise,
-        lambda s: s * s * (noise / 8.0),  # Hoeffding's lemma
-        (mean, mean - slack, mean + slack),
-        variance,
-        slack + excess + axis.shifted,
-    )
-
-
-def _leaf_lines(
-    leaf: JointLeaf, weight: float, step: float, tail: float, rounding: int
-) -> list[_Line]:
-    """E of a single leaf, as the sum of independent lines."""
-    if isinstance(leaf, JointRuns):
-        atoms = _outcomes(leaf)
-        return [_atoms_line(weight * atoms.t + atoms.x, atoms.mass, step, rounding)]
-    out: list[_Line] = []
-    for law, factor in ((leaf.time_law, weight + leaf.slope), (leaf.x_law, 1.0)):
-        axis = _axis(law, factor, step, tail, rounding)
-        mean = factor * float(law.mean()) if factor != 0.0 else 0.0
-        spread = factor**2 * float(law.variance()) if factor != 0.0 else 0.0
-        excess = abs(factor) * _law_excess(law, tail)
-        out.append(_axis_line(axis, step, mean, spread, CDF_ERROR, excess))
-    return out
-
-
-def _atoms_line(
-    values: FloatArray, mass: FloatArray | None, step: float, rounding: int
-) -> _Line:
-    axis = _atoms_axis(values, mass, step, float(values.min()), rounding)
-    if mass is None:
-        mass = np.full(values.size, 1.0 / values.size)
-    mean = float(values @ mass)
-    off = values - mean
-    return _axis_line(axis, step, mean, float(off * off @ mass), 0.0, 0.0)
-
-
+# ------------------------------------------------------------------ parts on the grid
 class _Program(NamedTuple):
     """A part as the kernels want it: numbered nodes, operands first."""
 
@@ -810,6 +844,10 @@ class _Program(NamedTuple):
     def total(self, value: Callable[[int], float]) -> float:
         """Sum over the leaves, each as often as it is drawn."""
         return sum(self.draws[i] * value(i) for i in self.leaves)
+
+    def each(self, tail: float) -> float:
+        """Share of one end of one draw in the mass that may be left out."""
+        return tail / (4.0 * sum(self.draws))
 
 
 def _program(root: Joint) -> _Program:
@@ -839,10 +877,10 @@ def _program(root: Joint) -> _Program:
     return _Program(nodes, leaves, draws)
 
 
-def _log_moment(
+def _noise(
     program: _Program, on: dict[int, float], off: dict[int, float], s: FloatArray
 ) -> tuple[FloatArray, float]:
-    """Bound of log E exp(s * noise of E), and the largest variance proxy of one path.
+    """Bound of log E exp(s * noise of E), and the largest squared range of one path.
 
     Noise of a leaf of range r: log E exp(s Z) <= s^2 r^2 / 8 (Hoeffding's lemma). A sum
     adds; at a maximum, exp of the largest is at most the sum of exp over the operands,
@@ -857,252 +895,338 @@ def _log_moment(
         parts = [(*values[j], n) for j, n in operands]
         aside = sum(n * o for *_, o, n in parts)
         if kind == "sum":
-            log = sum(n * part for part, _, _, n in parts)
+            log: Any = sum(n * part for part, _, _, n in parts)
             worst = sum(n * v for _, v, _, n in parts)
         else:
-            log = aside * eighth + np.logaddexp.reduce(
-                [math.log(n) + part - o * eighth for part, _, o, n in parts]
-            )
+            each = [math.log(n) + part - o * eighth for part, _, o, n in parts]
+            log = aside * eighth + np.logaddexp.reduce(each)
             worst = aside + max(v - o for _, v, o, _ in parts)
-        values.append((np.asarray(log), worst, aside))
+        values.append((log, worst, aside))
     return values[-1][0], values[-1][1]
+
+
+def _profiles(program: _Program, row: float, tail: float, rounding: int) -> Any:
+    """Rows of every node."""
+    from probcalc.kernels.joint import PHASE_ERROR, Profile, profile, transform_error
+
+    each = program.each(tail)
+    # Coefficients of the atoms, of x', and the distribution functions they come from.
+    error = PHASE_ERROR + transform_error(2**16) + CDF_ERROR
+    leaves = {}
+    for i, leaf in program.leaves.items():
+        axis = _time_axis(leaf, row, each, rounding)
+        leaves[i] = Profile(axis.first, axis.mass, 0, error, 0.0, 0.0)
+    return profile(program.nodes, leaves, [math.log(each)] * len(program.nodes))
+
+
+def _columns(
+    cells: Iterable[tuple[_Cell, int]], step: float, log_tail: float
+) -> tuple[int, int, bool]:
+    """Window of the sum of all x in steps, from the least value; whether it is all."""
+    from probcalc.kernels.joint import window
+
+    masses: list[FloatArray] = []
+    counts: list[int] = []
+    for cell, count in cells:
+        lines = cell.lines(step)
+        masses.extend(lines)
+        counts.extend([count] * len(lines))
+    low, high = window(masses, counts, [0.0] * len(masses), log_tail)
+    last = sum(n * (m.size - 1) for m, n in zip(masses, counts, strict=True))
+    return low, high, low == 0 and high == last
+
+
+def _exact_steps(program: _Program) -> tuple[float, float]:
+    """Steps of which all T and all x are multiples; zero where there is none."""
+    rows, columns = [], []
+    for leaf in program.leaves.values():
+        if not _listable(leaf):
+            return 0.0, 0.0
+        atoms = _outcomes(leaf)
+        rows.append(np.unique(atoms.t))
+        columns.append(np.unique(atoms.x - atoms.x.min()))
+    return _quantum(np.concatenate(rows)), _quantum(np.concatenate(columns))
+
+
+def _steps(program: _Program, weight: float, grid: int, tail: float) -> _Steps:
+    """Steps at which the grid holds the mass: about `grid` squared points in all."""
+    from probcalc.kernels.joint import REACH
+
+    each = program.each(tail)
+    widths = {i: _widths(v, weight, each) for i, v in program.leaves.items()}
+    row, column = (
+        math.sqrt(program.total(lambda i: widths[i][k] ** 2)) for k in (0, 1)
+    )
+    exact_row, exact_column = _exact_steps(program)
+
+    def rows_at(step: float) -> int:
+        # Operands of a maximum may reach far below it; they get at most four times
+        # the rows of the whole.
+        sizes = [p.mass.size for p in _profiles(program, step, tail, 0)]
+        return max(sizes[-1], max(sizes) // 4)
+
+    def columns_at(step: float) -> int:
+        steps = _Steps(found_row, FINE * step)
+        cells = (
+            (_cell(leaf, weight, steps, each, 0), program.draws[i])
+            for i, leaf in program.leaves.items()
+        )
+        low, high, _ = _columns(cells, step, math.log(tail / 4.0))
+        return high - low + 1
+
+    # First with equal numbers; then T gets the more rows the more of its noise counts.
+    found_row = _fitted(row / grid, grid, rows_at)
+    found_column = _fitted(column / grid, grid, columns_at)
+    if exact_row > 0.0 and exact_column > 0.0:
+        fits = rows_at(exact_row) <= grid if row > 0.0 else True
+        if fits and (column == 0.0 or columns_at(exact_column) <= grid):
+            return _Steps(exact_row, exact_column, exact=True)
+    if exact_row > found_row / 2.0 and rows_at(exact_row) <= 2 * grid:
+        return _Steps(exact_row, found_column * grid / max(grid - 2 * REACH, 64))
+    ones, zeros = dict.fromkeys(widths, 1.0), dict.fromkeys(widths, 0.0)
+    path = _noise(program, ones, zeros, np.zeros(1))[1]
+    # Noise of T: about two times sqrt(path) rows; of x: two columns (`smear`).
+    ratio = weight * found_row * math.sqrt(path) / found_column
+    factor = min(max(math.sqrt(ratio), 0.5), 2.0) if row and column else 1.0
+    wide = max(grid / factor - 2 * REACH, 64)
+    return _Steps(found_row / factor, found_column * grid / wide)
+
+
+def _fitted(guess: float, points: int, points_at: Callable[[float], int]) -> float:
+    """Step at which about so many points are needed; 1 for a constant."""
+    if guess == 0.0:
+        return 1.0
+    for _ in range(4):
+        needed = points_at(guess)
+        guess *= max(needed, 2) / points
+        if 0.9 * points <= needed <= 1.1 * points:
+            break
+    return guess
 
 
 class _Surface(NamedTuple):
     """Mass of a part on the grid, and all that is wrong with it.
 
-    Row i is T = row * (first + i), column k is x = origin + column * k.
+    Row i is T = row * (first + i); column k, stored as (k + turn) modulo their number,
+    is x = origin + column * k.
     """
 
     mass: FloatArray
     first: int
-    row: float
-    column: float
+    steps: _Steps
     origin: float
+    turn: int
     error: float
     missing: float
     extra: float
     shifted: float
     on: dict[int, float]
     off: dict[int, float]
+    kernel: Smear | None
     reach: float
 
 
-class _Steps(NamedTuple):
-    row: float
-    column: float
-
-
-def _leaf_profile(
-    leaf: JointLeaf, row: float, tail: float, rounding: int, error: float
-) -> Any:
-    """Row masses of a leaf; the same rows as those of its `_cell`."""
-    from probcalc.kernels.joint import Profile
-
-    if _size(leaf) <= ENUMERATE_PART or isinstance(leaf, JointRuns):
-        atoms = _outcomes(leaf)
-        axis = _atoms_axis(atoms.t, atoms.mass, row, 0.0, rounding)
-    else:
-        axis = _axis(leaf.time_law, 1.0, row, tail, rounding, 0.0)
-    return Profile(axis.first, axis.mass, axis.first, 0, error, 0.0, 0.0)
-
-
-def _profiles(
-    program: _Program, row: float, tail: float, rounding: int, columns: int
-) -> Any:
-    from probcalc.kernels.joint import profile, transform_error
-
-    each = tail / (4.0 * sum(program.draws))
-    error = transform_error(columns) + CDF_ERROR
-    leaves = {
-        i: _leaf_profile(leaf, row, each, rounding, error)
-        for i, leaf in program.leaves.items()
-    }
-    return profile(program.nodes, leaves, [math.log(each)] * len(program.nodes))
-
-
-def _exact_steps(program: _Program) -> _Steps | None:
-    """Steps of which all outcomes are multiples; zero where there is none."""
-    rows, columns = [], []
-    for leaf in program.leaves.values():
-        if _size(leaf) > ENUMERATE_PART and not isinstance(leaf, JointRuns):
-            return None
-        atoms = _outcomes(leaf)
-        rows.append(np.unique(atoms.t))
-        columns.append(np.unique(atoms.x - atoms.x.min()))
-    row, column = _quantum(np.concatenate(rows)), _quantum(np.concatenate(columns))
-    return _Steps(row, column)
-
-
-def _steps(
-    program: _Program, weight: float, grid: int, tail: float, rounding: int
-) -> _Steps:
-    """Steps at which the rows and columns that hold the mass number about `grid`."""
-    each = tail / (4.0 * sum(program.draws))
-    widths = {i: _spreads(v, weight, each) for i, v in program.leaves.items()}
-    row = math.sqrt(program.total(lambda i: widths[i][0] ** 2)) / grid
-    column = math.sqrt(program.total(lambda i: widths[i][1] ** 2)) / grid
-    exact = _exact_steps(program) or _Steps(0.0, 0.0)
-
-    def rows_at(step: float) -> int:
-        return int(_profiles(program, step, tail, rounding, grid)[-1].mass.size)
-
-    def columns_at(step: float) -> int:
-        return _columns(program, step, each, tail, rounding)
-
-    return _Steps(
-        _step(row, exact.row, grid, rows_at),
-        _step(column, exact.column, grid, columns_at),
-    )
-
-
-def _step(
-    guess: float, exact: float, grid: int, points_at: Callable[[float], int]
-) -> float:
-    """Return the exact step if `grid` points of it suffice, else the one that fits."""
-    if guess == 0.0:
-        return 1.0  # a constant: a grid of one point
-    if exact > guess / 8.0 and points_at(exact) <= grid:
-        return exact
-    for _ in range(4):
-        points = points_at(guess)
-        guess *= max(points, 2) / grid
-        if 0.9 * grid <= points <= 1.1 * grid:
-            break
-    return guess
-
-
-def _columns(
-    program: _Program, column: float, each: float, tail: float, rounding: int
-) -> int:
-    """Number of columns that hold x of the whole part, from the laws of the leaves."""
-    from probcalc.kernels.joint import window
-
-    masses: list[FloatArray] = []
-    counts: list[int] = []
-    for i, leaf in program.leaves.items():
-        if isinstance(leaf, JointRuns):
-            axes = [_atoms_axis(leaf.x, leaf.weights, column, leaf.x.min(), rounding)]
-        else:
-            axes = [
-                _axis(leaf.time_law, leaf.slope, column, each, rounding),
-                _axis(leaf.x_law, 1.0, column, each, rounding),
-            ]
-        masses.extend(axis.mass for axis in axes)
-        counts.extend(program.draws[i] for _ in axes)
-    low, high = window(masses, counts, [0.0] * len(masses), math.log(tail / 4.0))
-    return high - low + 1
-
-
 def _surface(
-    program: _Program,
-    weight: float,
-    steps: _Steps,
-    tail: float,
-    rounding: int,
+    program: _Program, weight: float, steps: _Steps, tail: float, rounding: int
 ) -> _Surface:
     """Compose a part on the grid of the given steps."""
     from probcalc.kernels.convolution import fft_length
-    from probcalc.kernels.joint import (
-        compose,
-        row_spectra,
-        tail_error,
-        unfold,
-        window,
-    )
+    from probcalc.kernels.joint import DYADIC, REACH, compose, smear, tail_error, unfold
 
-    each = tail / (4.0 * sum(program.draws))
-
-    def cell(i: int) -> _Cell:
-        leaf = program.leaves[i]
-        return _cell(leaf, weight, steps.row, steps.column, each, rounding)
-
-    cells: dict[int, _Cell] = {}
-    marginals: list[FloatArray] = []
-    reach = 0.0
-    for i in program.leaves:
-        found = cell(i)
-        marginals.append(found.dense.sum(axis=0))
-        size = weight * steps.row * found.dense.shape[0]
-        reach += program.draws[i] * (size + steps.column * found.dense.shape[1])
-        # Only its bookkeeping is kept: it is made again when its turn comes.
-        cells[i] = found._replace(dense=np.empty((0, 0)))
-    counts = [program.draws[i] for i in program.leaves]
+    each = program.each(tail)
+    cells = {
+        i: _cell(leaf, weight, steps, each, rounding)
+        for i, leaf in program.leaves.items()
+    }
+    discrete = steps.exact or rounding != 0
+    fine = 1 if discrete else FINE
     log_tail = math.log(tail / 4.0)
-    low, high = window(marginals, counts, [0.0] * len(counts), log_tail)
-    whole = sum(n * (m.size - 1) for m, n in zip(marginals, counts, strict=True)) + 1
-    columns = fft_length(high - low + 1)
-    outside = 0.0
-    if columns < whole:
-        outside = 2.0 * math.exp(log_tail)
-    else:
-        low = 0
-    profiles = _profiles(program, steps.row, tail, rounding, columns)
-    spectrum = compose(
-        program.nodes, profiles, lambda i: row_spectra(cell(i).dense, 0, columns)
+    low, high, everything = _columns(
+        ((cells[i], program.draws[i]) for i in cells), steps.column / fine, log_tail
     )
-    mass, error = unfold(spectrum, columns, low)
+    outside = 0.0 if everything else 2.0 * math.exp(log_tail)
+    # One column more at either side for the last split, and the reach of the kernel.
+    margin = 0 if discrete else REACH + 1
+    start = math.floor(low / fine) - margin
+    bins = fft_length(math.ceil(high / fine) - start + 1 + margin)
+    kernel = None if discrete else smear(bins)
+    if kernel is not None:
+        outside += kernel.outside
+    profiles = _profiles(program, steps.row, tail, rounding)
+    spectrum = compose(
+        program.nodes, profiles, lambda i: cells[i].spectrum(steps, bins, discrete)
+    )
+    mass, error = unfold(spectrum, bins, None if kernel is None else kernel.transform)
     root = profiles[-1]
+    origin = program.total(lambda i: cells[i].origin)
+    shifted = program.total(lambda i: cells[i].shifted)
+    shifted += sum(program.draws) * 2.0 * bins * steps.column / DYADIC
+    reach = program.total(
+        lambda i: weight * steps.row * cells[i].height
+        + sum(m.size for m in cells[i].lines(steps.column / fine))
+        * steps.column
+        / fine
+    )
     return _Surface(
         mass,
         root.first,
-        steps.row,
-        steps.column,
-        program.total(lambda i: cells[i].origin) + steps.column * low,
-        error + tail_error(root.error, columns),
+        steps,
+        origin + steps.column * start,
+        start % bins,
+        error + tail_error(root.error, bins),
         root.missing + outside + program.total(lambda i: cells[i].missing),
         root.extra + outside + program.total(lambda i: cells[i].extra),
-        program.total(lambda i: cells[i].shifted),
+        shifted,
         {i: c.on for i, c in cells.items()},
         {i: c.off for i, c in cells.items()},
-        reach,
+        kernel,
+        reach + bins * steps.column,
     )
 
 
-def _excess(leaf: JointLeaf, weight: float, tail: float) -> float:
-    """Bound of how far mass beyond the range of a leaf moves the mean of E."""
-    if isinstance(leaf, JointRuns):
-        return 0.0
-    time = (weight + abs(leaf.slope)) * _law_excess(leaf.time_law, tail)
-    return time + _law_excess(leaf.x_law, tail)
+# -------------------------------------------------------------- parts on one line
+class _Line(NamedTuple):
+    """Law of E of one part on a line: point k is origin + (first + k) * step.
+
+    Attributes
+    ----------
+    error : float
+        Rounding error of the mass above any point.
+    missing, extra : float
+        Mass absent, and mass put where it is not.
+    shifted : float
+        Largest known displacement of E.
+    spread : float
+        Largest sum of squared ranges of the bounded noise on one path.
+    down, up : callable
+        Bounds of log E exp(s * noise), downwards on the longest path and upwards.
+    smear : (Smear, column) or None
+        Noise in x that all paths have in common, and the width of its bins.
+    mean : tuple of float
+        Estimate, lower and upper bound of E's mean.
+    variance : float
+        Of E, the estimate.
+    slack : float
+        How far E (E - t)+ may lie above what the mass says, for any t.
+    grid : str
+        Size of the grid it comes from, empty if from none.
+    """
+
+    first: int
+    mass: FloatArray
+    origin: float
+    error: float
+    missing: float
+    extra: float
+    shifted: float
+    spread: float
+    down: Callable[[FloatArray], FloatArray]
+    up: Callable[[FloatArray], FloatArray]
+    smear: tuple[Smear, float] | None
+    mean: tuple[float, float, float]
+    variance: float
+    slack: float
+    grid: str = ""
+
+
+def _axis_line(
+    axis: _Axis, step: float, mean: float, variance: float, error: float, excess: float
+) -> _Line:
+    noise = step * step if axis.noisy else 0.0
+
+    def split(s: FloatArray) -> FloatArray:
+        return s * s * (noise / 8.0)  # Hoeffding's lemma
+
+    slack = 1e-14 * abs(mean)
+    return _Line(
+        axis.first,
+        axis.mass,
+        axis.origin,
+        error,
+        axis.above,
+        axis.below,
+        axis.shifted,
+        noise,
+        split,
+        split,
+        None,
+        (mean, mean - slack, mean + slack),
+        variance,
+        slack + excess + axis.shifted,
+    )
+
+
+def _atoms_line(values: FloatArray, mass: FloatArray | None, step: float) -> _Line:
+    axis = _atoms_axis(values, mass, step, float(values.min()))
+    weights = np.full(values.size, 1.0 / values.size) if mass is None else mass
+    mean = float(values @ weights)
+    off = values - mean
+    return _axis_line(axis, step, mean, float(off * off @ weights), 0.0, 0.0)
+
+
+def _leaf_lines(
+    leaf: JointLeaf, weight: float, step: float, tail: float
+) -> list[_Line]:
+    """E of a single leaf, as the sum of independent lines."""
+    if _listable(leaf):
+        atoms = _outcomes(leaf)
+        return [_atoms_line(weight * atoms.t + atoms.x, atoms.mass, step)]
+    assert not isinstance(leaf, JointRuns)
+    out: list[_Line] = []
+    for law, factor in zip(leaf.known, (weight + leaf.slope, 1.0), strict=True):
+        axis = _axis(law, factor, step, tail)
+        if factor == 0.0:
+            out.append(_axis_line(axis, step, 0.0, 0.0, 0.0, 0.0))
+            continue
+        mean, variance = factor * law.mean, factor**2 * law.variance
+        excess = abs(factor) * law.excess(tail)
+        out.append(_axis_line(axis, step, mean, variance, CDF_ERROR, excess))
+    return out
 
 
 def _surface_line(
-    program: _Program,
-    surface: _Surface,
-    weight: float,
-    step: float,
-    tail: float,
-    rounding: int,
+    program: _Program, surface: _Surface, weight: float, step: float, tail: float
 ) -> _Line:
     """E = weight * T + x of a part, from the grid onto a line of the given step."""
     from probcalc.kernels.joint import fold
 
     rows, columns = surface.mass.shape
-    row, column = weight * surface.row / step, surface.column / step
-    length = math.ceil(row * (rows - 1) + column * (columns - 1)) + 2
-    mass = fold(surface.mass, row, column, 0.0, length, rounding)
-    start = weight * surface.row * surface.first + surface.origin
-    noise = step * step if rounding == 0 else 0.0
+    row, column = weight * surface.steps.row, surface.steps.column
+    length = math.ceil((row * (rows - 1) + column * (columns - 1)) / step) + 2
+    mass = fold(surface.mass, row / step, column / step, surface.turn, length)
+    start = row * surface.first + surface.origin
+    # Splits after the composition: x between columns, E between points of the line.
+    after = step * step + (0.0 if surface.kernel is None else column**2)
+    kernel = surface.kernel
 
-    def log_moment(s: FloatArray) -> FloatArray:
-        return _log_moment(program, surface.on, surface.off, s)[0] + s * s * noise / 8.0
+    worst = _noise(program, surface.on, surface.off, np.zeros(1))[1]
 
-    worst = _log_moment(program, surface.on, surface.off, np.zeros(1))[1]
+    def path(s: FloatArray) -> FloatArray:
+        return _noise(program, surface.on, surface.off, s)[0]
+
+    def down(s: FloatArray) -> FloatArray:
+        return s * s * ((worst + after) / 8.0)
+
+    def up(s: FloatArray) -> FloatArray:
+        return path(s) + s * s * (after / 8.0)
+
     k = np.arange(length)
-    middle = step * float(mass @ k) / float(mass.sum())
-    spread = step**2 * float(mass @ (k - middle / step) ** 2)
+    total = float(mass.sum())
+    middle = step * float(mass @ k) / total
+    variance = step**2 * float(mass @ (k - middle / step) ** 2) / total
+    if kernel is not None:
+        variance -= kernel.variance * column**2
     # Mass wrong by at most w in total moves the mean by at most w times the reach of
-    # the values; convexity puts the mean of E below that with noise, and at most
-    # min over s of log_moment(s) / s below (Jensen).
-    wrong = surface.missing + surface.extra + surface.error
+    # the values. The noise of one path, of x and of the line has mean zero; the mean of
+    # the largest path is raised by at most min over s of path(s) / s (Jensen).
+    wrong = surface.missing + surface.extra + surface.error + abs(1.0 - total)
     slack = wrong * (surface.reach + step * length) + surface.shifted
     slack += 1e-12 * abs(start + middle)
     bias = 0.0
     if worst > 0.0:
         s = np.geomspace(1e-4, 1e2, 60) / math.sqrt(worst)
-        bias = float(np.min(log_moment(s) / s))
-    each = tail / (4.0 * sum(program.draws))
+        bias = float(np.min(path(s) / s))
+    each = program.each(tail)
     excess = program.total(lambda i: _excess(program.leaves[i], weight, each))
     mean = start + middle
     return _Line(
@@ -1112,14 +1236,24 @@ def _surface_line(
         surface.error,
         surface.missing,
         surface.extra,
-        surface.shifted + 1e-9 * step,
-        worst + noise,
-        log_moment,
+        surface.shifted + NEAR * step,
+        worst + after,
+        down,
+        up,
+        None if kernel is None else (kernel, column),
         (mean, mean - bias - slack - excess, mean + slack + excess),
-        spread,
+        max(variance, 0.0),
         slack + excess,
         f"{rows}x{columns}",
     )
+
+
+def _excess(leaf: JointLeaf, weight: float, tail: float) -> float:
+    """Bound of how far mass beyond the range of a leaf moves the mean of E."""
+    if isinstance(leaf, JointRuns):
+        return 0.0
+    time = (weight + abs(leaf.slope)) * leaf.known[0].excess(tail)
+    return time + leaf.known[1].excess(tail)
 
 
 # ------------------------------------------------------------------------ results
@@ -1128,7 +1262,8 @@ class _Result(NamedTuple):
 
     ``lower`` and ``upper`` bound P(E > point); ``atoms``: E has no other values than
     the points, else the bounds hold between points only by monotony. ``slack`` is how
-    far a point may be off by rounding.
+    far a point may be off, ``stop_slack`` how far E (E - t)+ may lie above what the
+    masses say.
     """
 
     points: FloatArray
@@ -1139,9 +1274,8 @@ class _Result(NamedTuple):
     atoms: bool
     slack: float
     mean: tuple[float, float, float]
-    spread: float
+    variance: float
     limited_by: str
-    #: How far E (E - t)+ may lie above what the masses say.
     stop_slack: float
 
     @property
@@ -1156,9 +1290,24 @@ class _Result(NamedTuple):
         known = np.array_equal(self.lower, self.above)
         return self.below if known else 1.0 - self.lower
 
+    def upper_at(self, t: FloatArray) -> FloatArray:
+        """Upper bounds of P(E > t)."""
+        return _stepped(self.points, self.upper, t - self.slack, 1.0)
 
-def _parts(root: Joint) -> tuple[tuple[Joint, int], ...]:
-    return root.parts if isinstance(root, JointSum) else ((root, 1),)
+    def lower_at(self, t: FloatArray) -> FloatArray:
+        """Lower bounds of P(E > t)."""
+        if self.atoms:
+            return _stepped(self.points, self.lower, t + self.slack, 1.0)
+        after = np.searchsorted(self.points, t + self.slack, side="left")
+        return np.append(self.lower, 0.0)[after]
+
+
+def _stepped(
+    points: FloatArray, values: FloatArray, at: FloatArray, before: float
+) -> FloatArray:
+    """Value at the last point that is not beyond; `before` where there is none."""
+    index = np.searchsorted(points, at, side="right")
+    return np.append(before, values)[index]
 
 
 def _listed_result(root: Joint, weight: float) -> _Result:
@@ -1174,16 +1323,16 @@ def _listed_result(root: Joint, weight: float) -> _Result:
         below, above = count / values.size, (values.size - count) / values.size
         slack = 0.0
         mean = float(values.mean())
-        spread = float(values.var())
+        variance = float(values.var())
     else:
         mass = atoms.mass[order]
         below = np.cumsum(mass)[ends]
         above = np.append(np.cumsum(mass[::-1])[::-1], 0.0)[ends + 1]
-        slack = 2.0 * UNIT * values.size  # relative: all terms are positive
+        slack = 4.0 * UNIT * values.size  # relative: all terms are positive
         mean = float(values @ mass)
-        spread = float((values - mean) ** 2 @ mass)
+        variance = float((values - mean) ** 2 @ mass)
     size = float(np.abs(weight * atoms.t).max() + np.abs(atoms.x).max())
-    error = 64.0 * UNIT * size * max(1, len(list(_postorder(root))))
+    error = 4.0 * UNIT * size * (2 + len(list(_postorder(root))))
     return _Result(
         values[ends],
         below,
@@ -1193,9 +1342,9 @@ def _listed_result(root: Joint, weight: float) -> _Result:
         True,
         error,
         (mean, mean - error, mean + error),
-        spread,
+        variance,
         "nothing: all outcomes listed",
-        0.0,
+        error + slack * float(np.ptp(values)),
     )
 
 
@@ -1203,50 +1352,53 @@ def _lines(
     root: Joint, weight: float, grid: int, step: float, tail: float, rounding: int
 ) -> list[tuple[_Line, int]]:
     """E of every part of the outermost sum on a line."""
-    parts = _parts(root)
+    parts = root.parts if isinstance(root, JointSum) else ((root, 1),)
     each = tail / (4.0 * sum(n for _, n in parts))
     out: list[tuple[_Line, int]] = []
     for part, count in parts:
         if isinstance(part, JointMaximum):
-            sizes = _sizes(part)[id(part)]
-            if sizes <= ENUMERATE:
+            if _sizes(part)[id(part)] <= ENUMERATE:
                 atoms = _listed(part)
                 values = weight * atoms.t + atoms.x
-                out.append((_atoms_line(values, atoms.mass, step, rounding), count))
+                out.append((_atoms_line(values, atoms.mass, step), count))
                 continue
             program = _program(part)
-            steps = _steps(program, weight, grid, each, rounding)
+            steps = _steps(program, weight, grid, each)
             surface = _surface(program, weight, steps, each, rounding)
-            line = _surface_line(program, surface, weight, step, each, rounding)
+            line = _surface_line(program, surface, weight, step, each)
             out.append((line, count))
         else:
             assert not isinstance(part, JointSum)
-            lines = _leaf_lines(part, weight, step, each, rounding)
+            lines = _leaf_lines(part, weight, step, each)
             out.extend((line, count) for line in lines)
     return out
 
 
 class _Tail(NamedTuple):
-    """P(E' > point k) on a line, first for the point before all mass."""
+    """P(E > origin + step * (first + k)): estimate, its complement, and bounds."""
 
     first: int
-    survival: FloatArray
-    low: FloatArray
-    high: FloatArray
+    origin: float
+    above: FloatArray
     below: FloatArray
+    lower: FloatArray
+    upper: FloatArray
 
 
-def _tail(lines: list[tuple[_Line, int]], tail: float) -> _Tail:
-    """Add independent lines and bound the survival function of their sum."""
+def _tail(lines: list[tuple[_Line, int]], step: float, tail: float) -> _Tail:
+    """Add independent lines, and take the noise out of the bounds."""
     from probcalc.kernels.convolution import fft_length, tilted_sum
-    from probcalc.kernels.joint import window
+    from probcalc.kernels.joint import bracket, window
     from probcalc.kernels.survival import suffix_sums
 
     counts = [n for _, n in lines]
-    first = sum(n * line.first for line, n in lines)
-    error = sum(n * line.error for line, n in lines)
-    missing = sum(n * line.missing for line, n in lines)
-    extra = sum(n * line.extra for line, n in lines)
+
+    def total(value: Callable[[_Line], Any]) -> Any:
+        return sum(n * value(line) for line, n in lines)
+
+    first = total(lambda line: line.first)
+    error = total(lambda line: line.error)
+    missing, extra = total(lambda line: line.missing), total(lambda line: line.extra)
     if counts == [1]:
         mass = lines[0][0].mass
     else:
@@ -1255,107 +1407,159 @@ def _tail(lines: list[tuple[_Line, int]], tail: float) -> _Tail:
         # sign is off by at most twice that times the largest.
         errors = [2.0 * line.error for line, _ in lines]
         low, high = window(masses, counts, errors, math.log(tail))
-        whole = sum(n * (m.size - 1) for m, n in zip(masses, counts, strict=True)) + 1
+        whole = total(lambda line: line.mass.size - 1) + 1
         bins = fft_length(high - low + 1)
         if bins >= whole:
             low = 0
         else:
             missing, extra = missing + 2.0 * tail, extra + 2.0 * tail
-        total = tilted_sum(masses, counts, 0.0, low, bins)
-        mass = total.mass * math.exp(total.log_scale)
+        summed = tilted_sum(masses, counts, 0.0, low, bins)
+        mass = summed.mass * math.exp(summed.log_scale)
         negative = np.minimum(mass, 0.0)
-        error += bins * total.error - float(negative.sum())
+        error += bins * summed.error - float(negative.sum())
         mass = mass - negative
         first += low
-    survival = suffix_sums(mass)
-    survival = np.append(survival[0] + mass[0], survival)
+    above = suffix_sums(mass)
+    above = np.append(above[0] + mass[0], above)
     relative = 4.0 * UNIT * mass.size
-    return _Tail(
-        first - 1,
-        np.minimum(survival, 1.0),
-        np.maximum(survival * (1.0 - relative) - error - extra, 0.0),
-        np.minimum(survival * (1.0 + relative) + error + missing, 1.0),
-        np.append(0.0, np.minimum(np.cumsum(mass), 1.0)),
+    smeared, width = _smeared(lines, step)
+    lower, upper, pad = bracket(
+        np.maximum(above * (1.0 - relative) - error - extra, 0.0),
+        np.minimum(above * (1.0 + relative) + error + missing, 1.0),
+        math.sqrt(total(lambda line: line.spread)) / step,
+        lambda s: total(lambda line: line.down(s / step)),
+        lambda s: total(lambda line: line.up(s / step)),
+        smeared,
+        width,
     )
-
-
-def _bounded(lines: list[tuple[_Line, int]], step: float, tail: float) -> _Tail:
-    """Take the noise of splitting out of the bounds; all padded to one length."""
-    from probcalc.kernels.joint import bracket
-
-    found = _tail(lines, tail)
-    variance = sum(n * line.variance for line, n in lines) / step**2
-
-    def log_moment(s: FloatArray) -> FloatArray:
-        return np.asarray(sum(n * line.log_moment(s / step) for line, n in lines))
-
-    lower, upper, pad = bracket(found.low, found.high, variance, log_moment)
     zeros, ones = np.zeros(pad), np.ones(pad)
     return _Tail(
-        found.first - pad,
-        np.concatenate([ones, found.survival, zeros]),
+        first - 1 - pad,
+        total(lambda line: line.origin),
+        np.concatenate([ones, np.minimum(above, 1.0), zeros]),
+        np.concatenate([zeros, [0.0], np.minimum(np.cumsum(mass), 1.0), ones]),
         lower,
         upper,
-        np.concatenate([zeros, found.below, ones]),
     )
 
 
-def _looked_up(values: FloatArray, position: FloatArray, up: bool) -> FloatArray:
-    """Survival at real positions (in points) from the values at points.
+def _smeared(
+    lines: list[tuple[_Line, int]], step: float
+) -> tuple[Callable[[FloatArray], FloatArray] | None, float]:
+    """Tail of the smearing of all parts together, in points of the line; its scale."""
+    found = [(*line.smear, n) for line, n in lines if line.smear is not None]
+    if not found:
+        return None, 0.0
+    width = math.sqrt(sum(n * k.variance * c * c for k, c, n in found)) / step
+    if len(found) == 1 and found[0][2] == 1:
+        kernel, column, _ = found[0]
+        return lambda y: kernel.tail(y * (step / column)), width
+    rates = np.geomspace(0.05, 20.0, 60) / width
+    logs = sum(n * k.log_moment(rates * (c / step)) for k, c, n in found)
 
-    With `up` from the next point, a lower bound; else from the one before, an upper.
-    """
-    index = (np.ceil(position) if up else np.floor(position)).astype(np.int64)
+    def tail(y: FloatArray) -> FloatArray:
+        # Markov; what lies beyond the reach of the kernels is accounted as lost mass.
+        return np.exp(np.minimum(np.min(logs - np.multiply.outer(y, rates), -1), 0.0))
+
+    return tail, width
+
+
+def _at(values: FloatArray, position: FloatArray, lower: bool) -> FloatArray:
+    """Bounds at real positions (in points) from those at points."""
+    index = (np.ceil(position) if lower else np.floor(position)).astype(np.int64)
     inside = values[np.clip(index, 0, values.size - 1)]
-    inside = np.where(index < 0, values[0] if up else 1.0, inside)
-    return np.where(index >= values.size, 0.0 if up else values[-1], inside)
+    if lower:
+        return np.where(index >= values.size, 0.0, inside)
+    return np.where(index < 0, 1.0, inside)
 
 
 def _grid_result(root: Joint, weight: float, grid: int, tail: float) -> _Result:
     """Law of E from the grid, bounded."""
     program = _program(root)
-    each = tail / (4.0 * sum(program.draws))
-    width = program.total(lambda i: _spreads(program.leaves[i], weight, each)[2] ** 2)
-    step = math.sqrt(width) / (64.0 * grid)
+    each = program.each(tail)
+    widths = {i: _widths(v, weight, each) for i, v in program.leaves.items()}
+    # A leaf may have less spread of E than of T and x, the whole need not.
+    width = program.total(
+        lambda i: max(
+            widths[i][2], 0.1 * math.hypot(weight * widths[i][0], widths[i][1])
+        )
+        ** 2
+    )
+    step = (math.sqrt(width) or 1.0) / (24.0 * grid)
     lines = _lines(root, weight, grid, step, tail, 0)
-    found = _bounded(lines, step, tail)
-    origin = sum(n * line.origin for line, n in lines)
-    lower, upper = found.low, found.high
+    found = _tail(lines, step, tail)
+    lower, upper = found.lower, found.upper
+    slack = sum(n * line.shifted for line, n in lines)
     if sum(program.draws[i] for i in program.leaves) <= FEW:
         at = found.first + np.arange(lower.size)
         for rounding in (-1, 1):
-            pair = _lines(root, weight, grid, step, tail, rounding)
-            other = _tail(pair, tail)
-            start = sum(n * line.origin for line, n in pair)
-            position = at - other.first + (origin - start) / step
+            other_lines = _lines(root, weight, grid, step, tail, rounding)
+            other = _tail(other_lines, step, tail)
+            at_other = at - other.first + (found.origin - other.origin) / step
             if rounding < 0:
-                lower = np.maximum(lower, _looked_up(other.low, position, True))
+                lower = np.maximum(lower, _at(other.lower, at_other, True))
             else:
-                upper = np.minimum(upper, _looked_up(other.high, position, False))
-    points = origin + step * (found.first + np.arange(lower.size))
-    slack = sum(n * line.shifted for line, n in lines)
+                upper = np.minimum(upper, _at(other.upper, at_other, False))
+            slack = max(slack, sum(n * line.shifted for line, n in other_lines))
+    points = found.origin + step * (found.first + np.arange(lower.size))
     slack += 64.0 * UNIT * float(np.abs(points).max(initial=0.0))
     stop = sum(n * line.slack for line, n in lines)
-    stop += float(found.high[-1]) * step * sum(n * line.mass.size for line, n in lines)
+    # Rounding and windows of the sum: mass wrong by at most the last upper bound.
+    stop += float(found.upper[-1]) * step * sum(n * v.mass.size for v, n in lines)
     names = sorted({line.grid for line, _ in lines if line.grid})
+    mean = [sum(n * line.mean[i] for line, n in lines) for i in range(3)]
     return _Result(
         points,
         found.below,
-        found.survival,
+        found.above,
         np.maximum.accumulate(lower[::-1])[::-1],
         np.minimum.accumulate(upper),
         False,
         slack,
-        _total_mean(lines),
-        sum(n * line.spread for line, n in lines),
+        (mean[0], mean[1], mean[2]),
+        sum(n * line.variance for line, n in lines),
         "joint grid " + ", ".join(names) if names else f"{points.size} grid points",
         stop,
     )
 
 
-def _total_mean(lines: list[tuple[_Line, int]]) -> tuple[float, float, float]:
-    total = [sum(n * line.mean[i] for line, n in lines) for i in range(3)]
-    return total[0], total[1], total[2]
+def _exact_result(root: Joint, weight: float, grid: int, tail: float) -> _Result | None:
+    """Law of E where all outcomes lie on one grid of at most the size asked for."""
+    if not isinstance(root, JointMaximum):
+        return None
+    program = _program(root)
+    steps = _steps(program, weight, grid, tail)
+    if not steps.exact:
+        return None
+    surface = _surface(program, weight, steps, tail, 0)
+    rows, columns = surface.mass.shape
+    mass = np.roll(surface.mass, -surface.turn, axis=1)
+    times = weight * steps.row * (surface.first + np.arange(rows))
+    x = surface.origin + steps.column * np.arange(columns)
+    values = times[:, None] + x
+    order = np.argsort(values, axis=None, kind="stable")
+    points, mass = values.ravel()[order], mass.ravel()[order]
+    above = np.append(np.cumsum(mass[::-1])[::-1], 0.0)[1:]
+    relative = 4.0 * UNIT * mass.size
+    slack = surface.shifted + 64.0 * UNIT * float(np.abs(points).max())
+    mean = float(points @ mass)
+    wrong = surface.error + surface.missing + surface.extra + relative
+    stop = wrong * (surface.reach + float(np.ptp(points))) + slack
+    lower = above * (1.0 - relative) - surface.error - surface.extra
+    upper = above * (1.0 + relative) + surface.error + surface.missing
+    return _Result(
+        points,
+        np.cumsum(mass),
+        above,
+        np.maximum(lower, 0.0),
+        np.minimum(upper, 1.0),
+        True,
+        slack,
+        (mean, mean - stop, mean + stop),
+        float(mass @ (points - mean) ** 2),
+        f"rounding on the exact joint grid {rows}x{columns}",
+        stop,
+    )
 
 
 def _evaluated(root: Joint, weight: float, grid: int, tail: float) -> _Result:
@@ -1364,47 +1568,6 @@ def _evaluated(root: Joint, weight: float, grid: int, tail: float) -> _Result:
     root = _collapsed(root, ENUMERATE_PART)
     exact = _exact_result(root, weight, grid, tail)
     return _grid_result(root, weight, grid, tail) if exact is None else exact
-
-
-def _exact_result(
-    root: Joint, weight: float, grid: int, tail: float
-) -> _Result | None:
-    """Law of E where all outcomes lie on one grid of at most the size asked for."""
-    program = _program(root)
-    exact = _exact_steps(program)
-    if exact is None or not isinstance(root, JointMaximum):
-        return None
-    steps = _steps(program, weight, grid, tail, 0)
-    if steps.row not in (exact.row, 1.0) or steps.column not in (exact.column, 1.0):
-        return None
-    surface = _surface(program, weight, steps, tail, 0)
-    if any(surface.on.values()):
-        return None
-    rows, columns = surface.mass.shape
-    values = weight * surface.row * (surface.first + np.arange(rows))[:, None] + (
-        surface.origin + surface.column * np.arange(columns)
-    )
-    order = np.argsort(values, axis=None, kind="stable")
-    points, mass = values.ravel()[order], surface.mass.ravel()[order]
-    above = np.append(np.cumsum(mass[::-1])[::-1], 0.0)[1:]
-    relative = 4.0 * UNIT * mass.size
-    wrong = surface.error + surface.missing
-    slack = surface.shifted + 64.0 * UNIT * float(np.abs(points).max())
-    mean = float(points @ mass)
-    stop = (surface.error + surface.missing + surface.extra) * surface.reach + slack
-    return _Result(
-        points,
-        np.cumsum(mass),
-        above,
-        np.maximum(above * (1.0 - relative) - surface.error - surface.extra, 0.0),
-        np.minimum(above * (1.0 + relative) + wrong, 1.0),
-        True,
-        slack,
-        (mean, mean - stop, mean + stop),
-        float(mass @ (points - mean) ** 2),
-        f"rounding on the exact joint grid {rows}x{columns}",
-        stop,
-    )
 
 
 # ----------------------------------------------------------------------- the law
@@ -1479,19 +1642,12 @@ class Weighted:
         by_sf = sf is not None
         p, sf = levels(p, sf)
         aim = 1e-4 if rtol is None else float(rtol)
-        # About five spectra and a mass of one double and a half a point are held.
-        cap = max(int(math.sqrt(memory / 64.0)), 16)
+        cap = _cap(memory)
         grid = min(self.grid, cap)
         found = self._quantile(p, sf, by_sf, grid)
-        width = found.relative_width
-        if width > aim and not self._result(min(p, sf), grid).atoms:
-            # The width is proportional to the steps, that is to 1 / grid.
-            wanted = 2.0 ** math.ceil(math.log2(1.2 * grid * min(width / aim, 1e6)))
-            nodes = sum(1 for _ in _postorder(self.expression))
-            most = cap if rtol is not None else min(cap, math.sqrt(WORK / nodes))
-            finer = 2 ** int(math.log2(min(wanted, most)))
-            if finer >= 1.4 * grid:
-                found = self._quantile(p, sf, by_sf, finer)
+        finer = self._finer(grid, found.relative_width / aim, cap, rtol is not None)
+        if finer > grid:
+            found = self._quantile(p, sf, by_sf, finer)
         if rtol is not None and found.relative_width > rtol:
             raise ToleranceError(
                 f"joint law: quantile at sf={sf:.6g} known to relative width "
@@ -1539,15 +1695,31 @@ class Weighted:
         memory : int
             Bytes that the grid may take.
         """
-        cap = max(int(math.sqrt(memory / 64.0)), 16)
+        cap = _cap(memory)
         grid = min(self.grid, cap)
         found = self._probability(limit, 1e-6, grid)
-        nodes = sum(1 for _ in _postorder(self.expression))
-        finer = min(cap, int(math.sqrt(WORK / nodes)))
-        wide = found.upper - found.lower > rtol * found.upper
-        if wide and finer >= 1.4 * grid and not self._result(1e-6, grid).atoms:
-            found = self._probability(limit, max(found.value, 1e-12), finer)
+        if found.upper > 0.0:
+            width = (found.upper - found.lower) / found.upper
+            finer = self._finer(grid, width / rtol, cap, False)
+            if finer > grid:
+                found = self._probability(limit, max(found.value, 1e-12), finer)
         return found
+
+    def _finer(self, grid: int, excess: float, cap: int, demanded: bool) -> int:
+        """Grid that would narrow a bracket `excess` times too wide, or what is allowed.
+
+        The width goes with the steps, that is with 1 / grid. A tolerance that is
+        demanded may take all memory, but is not tried where that would not do.
+        """
+        if excess <= 1.0 or self._result(grid=grid).atoms:
+            return grid
+        wanted = 1.2 * grid * min(excess, 1e6)
+        nodes = sum(1 for _ in _postorder(self.expression))
+        most = cap if demanded else min(cap, math.sqrt(WORK / nodes))
+        if demanded and wanted > most:
+            return grid
+        finer = 2 ** math.floor(math.log2(min(2.0 * wanted, most)))
+        return finer if finer >= 1.4 * grid else grid
 
     def _probability(self, limit: float, sf: float, grid: int) -> Probability:
         result = self._result(sf, grid)
@@ -1557,13 +1729,7 @@ class Weighted:
         if limit >= high or limit < low:
             sure = float(limit < low)
             return Probability(sure, sure, sure, self._kind)
-        upper = _stepped(result.points, result.upper, at - result.slack, 1.0)
-        if result.atoms:
-            lower = _stepped(result.points, result.lower, at + result.slack, 1.0)
-        else:
-            after = np.searchsorted(result.points, at + result.slack, side="left")
-            lower = np.append(result.lower, 0.0)[after]
-        lower, upper = float(lower[0]), float(upper[0])
+        lower, upper = float(result.lower_at(at)[0]), float(result.upper_at(at)[0])
         return Probability(min(max(value, lower), upper), lower, upper, self._kind)
 
     def cdf(self, x: npt.ArrayLike, /) -> Any:
@@ -1601,8 +1767,8 @@ class Weighted:
         return Bounds(value, lower, upper, self._kind if finite else "open")
 
     def variance(self) -> float:
-        """Var E, an estimate that the grid makes slightly too large."""
-        return self._result().spread
+        """Var E, an estimate that the rows make slightly too large."""
+        return self._result().variance
 
     def expected_shortfall(
         self,
@@ -1616,8 +1782,7 @@ class Weighted:
         ``min over t of t + E(E - t)+ / sf`` (Rockafellar and Uryasev).
         """
         p, sf = levels(p, sf)
-        cap = max(int(math.sqrt(memory / 64.0)), 16)
-        result = self._result(min(p, sf), min(self.grid, cap))
+        result = self._result(min(p, sf), min(self.grid, _cap(memory)))
         t = result.points
         widths = np.diff(t)
 
@@ -1698,12 +1863,7 @@ class Weighted:
                 f"joint law: {last - first} lattice points, more than 2^26"
             )
         at = step * np.arange(first, last + 1)
-        upper = _stepped(result.points, result.upper, at - result.slack, 1.0)
-        if result.atoms:
-            lower = _stepped(result.points, result.lower, at + result.slack, 1.0)
-        else:
-            after = np.searchsorted(result.points, at + result.slack, side="left")
-            lower = np.append(result.lower, 0.0)[after]
+        lower, upper = result.lower_at(at), result.upper_at(at)
         # A law on the points with survival function s has s(t) = s(point before t). So
         # P(E > point) bounds from above what lies between two points, and the lower
         # law has at each point the survival of the next.
@@ -1724,16 +1884,13 @@ class Weighted:
         )
 
 
+def _cap(memory: int) -> int:
+    """Largest grid within `memory` bytes: about four spectra of its size are held."""
+    return max(int(math.sqrt(memory / 64.0)), 16)
+
+
 def _masses(before: float, survival: FloatArray) -> FloatArray:
     return np.maximum(-np.diff(survival, prepend=before), 0.0)
-
-
-def _stepped(
-    points: FloatArray, values: FloatArray, at: FloatArray, before: float
-) -> FloatArray:
-    """Value at the last point that is not beyond; `before` where there is none."""
-    index = np.searchsorted(points, at, side="right")
-    return np.concatenate([[before], values])[index]
 
 
 def _each(level: npt.ArrayLike, one: Callable[[float], float]) -> Any:
@@ -1802,7 +1959,7 @@ def _line_law(leaf: JointLeaf, weight: float) -> Any:
     if isinstance(leaf, JointRuns):
         return Empirical(weight * leaf.time + leaf.x, weights=leaf.weights)
     if weight + leaf.slope < 0.0:
-        listed = _values(leaf.time_law)
+        listed = leaf.known[0].values
         if listed is None:
             return None
         part = Empirical((weight + leaf.slope) * listed[0], weights=listed[1])

@@ -8,7 +8,7 @@ rounding direction is stated.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -66,12 +66,24 @@ class Lattice:
     below: FloatArray = field(init=False, repr=False)
     above: FloatArray = field(init=False, repr=False)
 
+    if TYPE_CHECKING:
+
+        def __init__(
+            self,
+            offset: int,
+            step: float,
+            mass: npt.ArrayLike,
+            lost_below: float = 0.0,
+            lost_above: float = 0.0,
+            rounding: Rounding = "exact",
+        ) -> None: ...
+
     def __post_init__(self) -> None:
         if not (np.isfinite(self.step) and self.step > 0.0):
             raise InputError(
                 f"lattice law: step must be positive and finite, got {self.step!r}"
             )
-        if int(self.offset) != self.offset:
+        if not np.isfinite(self.offset) or int(self.offset) != self.offset:
             raise InputError(
                 f"lattice law: offset must be an integer, got {self.offset!r}"
             )

@@ -176,10 +176,7 @@ def read_law(spec: Any, context: Context, *, depth: int = 0) -> Distribution:
     depth : int
         Mixtures around it.
 
-    Raises
-    ------
-    PlanError
-        Names the key, the value and what was expected.
+    Raises `PlanError` that names the key, the value and what was expected.
     """
     where = context.where
     if has_samples(spec):
@@ -191,14 +188,11 @@ def read_law(spec: Any, context: Context, *, depth: int = 0) -> Distribution:
     if "mixture" in spec:
         return _mixture(spec, context, depth)
     if "distribution" not in spec:
-        keys = ("samples", "file", "distribution", "mixture")
-        for key in spec:
-            if key not in keys:
-                raise PlanError(
-                    f"{where}: a law needs one of {', '.join(map(repr, keys))};"
-                    f" found {key[:60]!r}"
-                )
-        raise PlanError(f"{where}: empty table; expected a law")
+        found = next((shown(key) for key in spec), "an empty table")
+        raise PlanError(
+            f"{where}: a law needs one of 'samples', 'file', 'distribution',"
+            f" 'mixture'; found {found}"
+        )
     name = text(spec["distribution"], f"{where}.distribution")
     if name not in _FAMILIES:
         raise PlanError(

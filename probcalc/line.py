@@ -27,10 +27,18 @@ class Line:
     log_mgf: float
     relative: float
     delta: float
-    above: tuple[float, float]
-    below: tuple[float, float]
-    cut: tuple[float, float]
+    above: tuple[float, ...]
+    below: tuple[float, ...]
+    cut: tuple[float, ...]
     terms: tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]
+
+    @staticmethod
+    def _copy(bound: tuple[float, ...], y: float) -> float:
+        return math.exp(min(bound[0] - bound[1] * y, 0.0))
+
+    def copies(self, y: float) -> float:
+        """Bound of what the copies of the period add to the tail at `y`."""
+        return self._copy(self.above, y) + self._copy(self.below, y)
 
     def at(self, y: float) -> tuple[float, float, float, float, float]:
         """Tail, its lower and upper bound, density and its error without copies.
@@ -54,8 +62,7 @@ class Line:
         relative = self.relative + UNIT * (4.0 * abs(self.t * y) + 4.0)
         off = factor * (tail_off + math.exp(self.cut[0]) + 1.01 * relative * abs(tail))
         off += UNIT * ((4.0 + 2.0 * gap) * behind + abs(value))
-        ahead = math.exp(min(self.above[0] - self.above[1] * y, 0.0))
-        back = math.exp(min(self.below[0] - self.below[1] * y, 0.0))
+        ahead, back = self._copy(self.above, y), self._copy(self.below, y)
         low = max(value - off - ahead, 0.0)
         high = min(value + off + back, 1.0)
         edge = factor * (density_off + 1.01 * relative * abs(density))

@@ -147,7 +147,7 @@ def clark(m1: float, v1: float, m2: float, v2: float, covariance: float = 0.0) -
     Examples
     --------
     >>> clark(0.0, 1.0, 0.0, 1.0).mean  # 1 / sqrt(pi)
-    0.564189583547756...
+    0.5641895835
     """
     from scipy.special import ndtr
 

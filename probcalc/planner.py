@@ -14,13 +14,15 @@ that is not possible. What set the width of the bracket is part of the answer.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from probcalc.discretise import Demand
+from probcalc.discretise import UNIT, Demand, Order
 from probcalc.distribution import (
     Bounds,
     Constant,
@@ -31,7 +33,7 @@ from probcalc.distribution import (
 )
 from probcalc.errors import InputError, ToleranceError
 from probcalc.evaluate import evaluate, non_negative
-from probcalc.exact_lattice import quantum_of
+from probcalc.exact_lattice import Quantum, quantum_of
 from probcalc.moments_of import moments_of
 from probcalc.nodes import (
     Leaf,
@@ -61,6 +63,7 @@ __all__ = [
     "pdf",
     "probability_above",
     "quantile",
+    "quantiles",
     "sample",
     "support",
     "variance",
@@ -105,10 +108,76 @@ def quantile(
 ) -> Quantile:
     """See `probcalc.composed.Composed.quantile`."""
     level, above = levels(p, sf)
+    aim = _aim(rtol)
+    return _answer(_bracket(node, level, above, aim, memory), level, above, rtol)
+
+
+def quantiles(
+    node: Node,
+    *,
+    p: Iterable[float] | None,
+    sf: Iterable[float] | None,
+    rtol: float | None,
+    memory: int,
+) -> tuple[Quantile, ...]:
+    """See `probcalc.composed.Composed.quantiles`."""
+    if (p is None) == (sf is None):
+        raise InputError("quantiles: give exactly one of p and sf")
+    asked = [levels(x, None) for x in p] if p is not None else [
+        levels(None, x) for x in sf or ()
+    ]
+    aim = _aim(rtol)
+    root, left = _prepared(node)
+    shared: dict[int, Bracket] = {}
+    if asked and not left:
+        shared = _shared_exact(root, asked, memory)
+    return tuple(
+        _answer(
+            shared.get(i) or _bracket(root, level, above, aim, memory),
+            level,
+            above,
+            rtol,
+        )
+        for i, (level, above) in enumerate(asked)
+    )
+
+
+def _shared_exact(
+    root: Node, asked: list[tuple[float, float]], memory: int
+) -> dict[int, Bracket]:
+    """Answers that one exact lattice gives to several levels, where it does."""
+    if pointwise(root) is not None or isinstance(root, Product):
+        return {}
+    quantum = quantum_of(root)
+    if quantum is None:
+        return {}
+    smallest = min(min(level) for level in asked)
+    survival = _exact_survival(root, quantum, smallest, memory)
+    if survival is None:
+        return {}
+    found: dict[int, Bracket] = {}
+    for i, (_, above) in enumerate(asked):
+        bracket = _exact_crossing(root, survival, quantum, above)
+        if bracket is not None and bracket.limited_by == EXACT:
+            found[i] = bracket
+    return found
+
+
+def _aim(rtol: float | None) -> float:
     aim = AIM if rtol is None else rtol
-    if not (isinstance(aim, int | float) and math.isfinite(aim) and aim > 0.0):
-        raise InputError(f"quantile: rtol must be positive, got {rtol!r}")
-    bracket = _bracket(node, level, above, aim, memory)
+    if (
+        isinstance(aim, bool)
+        or not isinstance(aim, int | float)
+        or not (math.isfinite(aim) and aim > 0.0)
+    ):
+        raise InputError(f"quantile: rtol must be a positive number, got {rtol!r}")
+    return float(aim)
+
+
+def _answer(
+    bracket: Bracket, level: float, above: float, rtol: float | None
+) -> Quantile:
+    """The quantile, or the refusal of a tolerance that was not reached."""
     found = Quantile(
         level,
         bracket.value,
@@ -122,7 +191,7 @@ def quantile(
         if bracket.lower == bracket.upper:  # an infinite quantile, surely
             return found
         raise ToleranceError(
-            f"quantile at sf={above:.6g}: no finite bracket within {memory} bytes "
+            f"quantile at sf={above:.6g}: no finite bracket "
             f"(limited by {bracket.limited_by})",
             found,
         )
@@ -163,7 +232,8 @@ def _independent(
             return Bracket(value, value, value, "exact")
         case Scale():
             inner = _independent(root.part, p, sf, rtol, memory)
-            return _mapped(inner, lambda x: root.factor * x)
+            factor = root.factor
+            return _mapped(inner, factor, 0.0, lambda x: factor * x)
         case Sum() if root.constant != 0.0:
             core = Sum(root.parts)
             inner_node = core.parts[0][0] if _bare(core) else core
@@ -173,7 +243,8 @@ def _independent(
             if size is not None and size > 0.0:
                 whole = rtol * max(abs(root.constant + size) / size, 1e-9)
             inner = _independent(inner_node, p, sf, min(whole, 0.5), memory)
-            return _mapped(inner, lambda x: root.constant + x)
+            constant = root.constant
+            return _mapped(inner, 1.0, constant, lambda x: constant + x)
         case _:
             pass
     direct = _single(root, p, sf)
@@ -205,13 +276,20 @@ def _size(node: Node, sf: float) -> float | None:
     return abs(mean) + 0.5 * math.sqrt(max(variance_, 0.0))
 
 
-def _mapped(inner: Bracket, image: Any) -> Bracket:
+def _mapped(
+    inner: Bracket, factor: float, constant: float, image: Callable[[float], float]
+) -> Bracket:
+    """A bracket scaled or shifted: an end that is rounded moves one place outwards."""
+
+    def exact(x: float, y: float) -> bool:
+        return Fraction(factor) * Fraction(x) + Fraction(constant) == Fraction(y)
+
     low, high = image(inner.lower), image(inner.upper)
-    if inner.limited_by != "exact":
-        low, high = np.nextafter(low, -math.inf), np.nextafter(high, math.inf)
-    return Bracket(
-        float(low), float(high), float(image(inner.value)), inner.limited_by
-    )
+    if math.isfinite(low) and not exact(inner.lower, low):
+        low = float(np.nextafter(low, -math.inf))
+    if math.isfinite(high) and not exact(inner.upper, high):
+        high = float(np.nextafter(high, math.inf))
+    return Bracket(low, high, image(inner.value), inner.limited_by)
 
 
 def _single(root: Node, p: float, sf: float) -> Bracket | None:
@@ -230,7 +308,7 @@ def _single(root: Node, p: float, sf: float) -> Bracket | None:
     whole = pointwise(root)
     assert whole is not None
     span = max(abs(value) * 1e-14, 5e-324)
-    low, high = crossing(whole.at, p, sf, value, span)
+    low, high = _widened(*crossing(whole.at, p, sf, value, span))
     return Bracket(low, high, min(max(value, low), high), "rounding of a closed form")
 
 
@@ -253,9 +331,14 @@ def _pointwise_bracket(
     low, high = reach(root, min(p, sf))
     start = 0.5 * (low + high)
     span = max(0.25 * (high - low), 1e-9 * abs(start), 5e-324)
-    low, high = crossing(points.at, p, sf, start, span)
+    low, high = _widened(*crossing(points.at, p, sf, start, span))
     name = "closed form" if points.name == "closed form" else points.name
     return Bracket(low, high, 0.5 * (low + high), f"rounding of the {name}")
+
+
+def _widened(low: float, high: float) -> tuple[float, float]:
+    """Arguments of closed forms are standardised: two roundings, four units a side."""
+    return low - 4.0 * UNIT * 2.0 * abs(low), high + 4.0 * UNIT * 2.0 * abs(high)
 
 
 def reach(root: Node, tail: float) -> tuple[float, float]:
@@ -354,34 +437,81 @@ def _points(memory: int) -> int:
     return int(memory // BYTES_PER_POINT)
 
 
+EXACT = "exact lattice"
+#: Points beyond which an exact lattice is dearer than an approximate one is wide.
+EXACT_POINTS = 1 << 21
+
+
 def _exact_bracket(
-    root: Node, quantum: float, p: float, sf: float, memory: int
+    root: Node, quantum: Quantum, p: float, sf: float, memory: int
 ) -> Bracket | None:
     """All parts on one lattice: the answer is a point, but for rounding at its edge."""
-    level = min(p, sf)
-    demand = Demand(
-        quantum, "first", math.inf, level * OUTSIDE, _points(memory), level
-    )
-    try:
-        pair = evaluate(root, demand)
-    except ToleranceError:
+    survival = _exact_survival(root, quantum, min(p, sf), memory)
+    if survival is None:
         return None
-    survival = LatticeSurvival(pair, non_negative(root), copies_of(root))
+    return _exact_crossing(root, survival, quantum, sf)
+
+
+def _exact_crossing(
+    root: Node, survival: LatticeSurvival, quantum: Quantum, sf: float
+) -> Bracket | None:
     low, high = survival.crossing(sf)
     if not (math.isfinite(low) and math.isfinite(high)):
         return None
-    # Ends were widened by rounding; the points themselves are multiples of the quantum.
-    low, high = (round(end / quantum) * quantum for end in (low, high))
-    if low == high:
-        return Bracket(low, high, low, "exact lattice")
-    return Bracket(low, high, high, "rounding at an atom's edge of an exact lattice")
+    # Ends may be widened by rounding; the points are multiples of the quantum.
+    step = quantum.step
+    low, high = (round(end / step) * step for end in (low, high))
+    # Within rounding of the level: a tie most likely, and then the lower point is it.
+    value = low
+    name = EXACT if low == high else "rounding at an atom's edge of an exact lattice"
+    if not quantum.exact:
+        pad = blur(root)
+        low, high = low - pad, high + pad
+    return Bracket(low, high, value, name)
 
 
-def _orders(root: Node, p: float) -> str:
-    leaves = _leaves(root)
+def blur(root: Node) -> float:
+    """Rounding of the leaves' own values, summed over copies.
+
+    Values such as 0.1 stand for the double nearest to them, and shifting or scaling
+    rounds once more: 4 units in the last place of each.
+    """
+    total = 0.0
+    sizes: dict[int, float] = {}
+    for node in postorder(root):
+        match node:
+            case Leaf() | Shared():
+                low, high = (abs(float(x)) for x in node.law.support())
+                size = max(low, high)
+                if math.isinf(size):
+                    size = max(abs(float(node.law.iccdf(1e-6))), abs(
+                        float(node.law.icdf(1e-6))
+                    ))
+                sizes[id(node)] = size
+            case Sum():
+                sizes[id(node)] = abs(node.constant) + sum(
+                    n * sizes[id(part)] for part, n in node.parts
+                )
+            case Scale():
+                sizes[id(node)] = node.factor * sizes[id(node.part)]
+            case Product():
+                sizes[id(node)] = sizes[id(node.factor)] * sizes[id(node.part)]
+            case _:
+                sizes[id(node)] = max(sizes[id(part)] for part, _ in children(node))
+    total = sizes[id(root)]
+    return 4.0 * UNIT * total if math.isfinite(total) else 0.0
+
+
+def _orders(root: Node, p: float) -> Order:
     from probcalc.discretise import atoms_of
 
+    leaves = _leaves(root)
+
     if any(isinstance(n, Min) for n in postorder(root)) or p < 1e-6:
+        return "first"
+    if non_negative(root) and any(
+        math.isinf(float(leaf.law.variance())) for leaf in leaves
+    ):
         return "first"
     if all(
         hasattr(leaf.law, "lattice_bounds") or atoms_of(leaf.law, 1e-12) is not None
@@ -424,10 +554,11 @@ def refined(
     limited = "lattice step"
     stalls = 0
     refused = False
+    pad = blur(root)
     for _ in range(16):
         margin = (64.0 + 32.0 * math.sqrt(copies)) * step
         cap = known_high + margin if capped else math.inf
-        demand = Demand(step, order, cap, tail, points, level)  # type: ignore[arg-type]
+        demand = Demand(step, order, cap, tail, points, level)
         try:
             pair = evaluate(root, demand)
         except ToleranceError:
@@ -445,9 +576,12 @@ def refined(
             continue
         survival = LatticeSurvival(pair, capped, copies)
         found_low, found_high = survival.crossing(sf)
+        found_low, found_high = found_low - pad, found_high + pad
         known_low, known_high = max(known_low, found_low), min(known_high, found_high)
-        if known_low > known_high:  # rounding of two valid brackets that touch
-            known_low, known_high = found_low, found_high
+        if known_low > known_high:
+            raise AssertionError(
+                f"two certified brackets do not meet: {known_low!r} > {known_high!r}"
+            )
         bracket = Bracket(
             known_low, known_high, 0.5 * (known_low + known_high), limited
         )
@@ -457,7 +591,7 @@ def refined(
             break
         size = max(abs(known_low), abs(known_high))
         wanted = rtol * size / (
-            1.1 * math.sqrt(copies) if order == "convex" else 1.05 * copies
+            1.3 * math.sqrt(copies) if order == "convex" else 1.05 * copies
         )
         width = found_high - found_low
         if math.isfinite(width) and width < 0.05 * size:
@@ -498,7 +632,7 @@ def _estimate(root: Node, p: float, sf: float) -> float | None:
         return None
     if not all(isinstance(part, Leaf) for part, _ in root.parts):
         return None
-    from probcalc.inversion import spectral_estimate
+    from probcalc.spectral import spectral_estimate
 
     terms = [(part.law, n) for part, n in root.parts if isinstance(part, Leaf)]
     found = spectral_estimate(terms, root.constant, [sf])
@@ -561,61 +695,94 @@ def _sf_bounds(
 
         return conditioned_sf(root, left, t, rtol, memory, _sf_bounds)
     bottom, top = support(root)
-    if t < bottom:
+    quantum = quantum_of(root)
+    if quantum is not None and quantum.exact:
+        survival = _exact_survival(root, quantum, 1e-9, memory)
+        if survival is not None:
+            low, high = (float(x[0]) for x in survival.bounds(np.array([t])))
+            if t >= top:
+                low = high = 0.0
+            return low, high, min(max(survival.value(t), low), high)
+    pad = blur(root)
+    if t < bottom - pad:
         return 1.0, 1.0, 1.0
-    if t >= top:
+    if t > top + pad:
         return 0.0, 0.0, 0.0
     points = pointwise(root)
     if points is not None:
-        s_low, s_high, _, _ = points.at(t)
-        return s_low, s_high, 0.5 * (s_low + s_high)
+        s_low, _, _, _ = points.at(t + pad)
+        _, s_high, _, _ = points.at(t - pad)
+        return s_low, s_high, _middle(points, t)[0]
     if isinstance(root, Leaf | Shared):
         found = root.law.probability_above(t)  # type: ignore[attr-defined]
         return found.lower, found.upper, found.value
-    if isinstance(root, Scale):
-        return _sf_bounds(root.part, t / root.factor, rtol, memory)
-    quantum = quantum_of(root)
+    return _refined_sf(root, quantum, t, rtol, memory)
+
+
+def _middle(points: Pointwise, t: float) -> tuple[float, float]:
+    """P(X > t) and P(X <= t): midpoints, and exactly one where that is all but sure."""
+    s_low, s_high, c_low, c_high = points.at(t)
+    above, below = 0.5 * (s_low + s_high), 0.5 * (c_low + c_high)
+    return (1.0 if s_high == 1.0 and c_high == 0.0 else above), (
+        1.0 if c_high == 1.0 and s_high == 0.0 else below
+    )
+
+
+def _refined_sf(
+    root: Node, quantum: Quantum | None, t: float, rtol: float, memory: int
+) -> tuple[float, float, float]:
+    """Bounds of P(X > t) and a value between, from finer and finer lattices."""
     low, high = 0.0, 1.0
-    # From the level that the pilot finds, refine until the bounds are close.
+    value: float | None = None
     level = 1e-3
-    step_tolerance = 1e-2
+    tolerance = 1e-2
     for _ in range(12):
         try:
-            survival = (
-                _exact_survival(root, quantum, level, memory)
-                if quantum is not None
-                else None
-            ) or refined_at(root, t, level, step_tolerance, memory)
+            survival = None
+            if quantum is not None:
+                survival = _exact_survival(root, quantum, level, memory)
+            exact = survival is not None
+            survival = survival or refined_at(root, t, level, tolerance, memory)
         except ToleranceError:
             break
         a, b = (float(x[0]) for x in survival.bounds(np.array([t]), 1.12))
         low, high = max(low, a), min(high, b)
+        if survival.pair.order == "first":
+            value = survival.value(t)
         middle = 0.5 * (low + high)
-        smaller = min(middle, 1.0 - low)
-        if high - low <= rtol * smaller or high < 1e-300:
+        if high - low <= rtol * min(middle, 1.0 - low) or high < 1e-300:
             break
-        wanted_level = max(min(middle, 1.0 - middle, level) * 1e-2, 1e-300)
-        if quantum is not None and wanted_level >= level * 0.5:
+        wanted = max(min(middle, 1.0 - middle, level) * 1e-2, 1e-300)
+        if exact and wanted >= level * 0.5:
             break
-        level = min(level, wanted_level)
-        if quantum is None:
-            step_tolerance *= 0.2
-            if step_tolerance < 1e-8:
+        level = min(level, wanted)
+        if not exact:
+            tolerance *= 0.2
+            if tolerance < 1e-8:
                 break
-    return low, high, 0.5 * (low + high)
+    if value is None or not low <= value <= high:
+        value = 0.5 * (low + high)
+    return low, high, value
 
 
 def _exact_survival(
-    root: Node, quantum: float, level: float, memory: int
+    root: Node, quantum: Quantum, level: float, memory: int
 ) -> LatticeSurvival | None:
     demand = Demand(
-        quantum, "first", math.inf, level * OUTSIDE, _points(memory), level
+        quantum.step,
+        "first",
+        math.inf,
+        level * OUTSIDE,
+        min(_points(memory), EXACT_POINTS),
+        level,
     )
     try:
         pair = evaluate(root, demand)
     except ToleranceError:
         return None
-    return LatticeSurvival(pair, non_negative(root), copies_of(root))
+    return LatticeSurvival(
+        pair, non_negative(root), copies_of(root), exact_points=quantum.exact
+    )
 
 
 def refined_at(
@@ -636,13 +803,13 @@ def refined_at(
         scale_ = min(scale_, math.sqrt(known[1])) if t != 0.0 else math.sqrt(known[1])
     if scale_ == 0.0:
         low, high = reach(root, level)
-        scale_ = high - low
+        scale_ = (high - low) or 1.0
     order = _orders(root, 0.5)
     step = tolerance * scale_ / (math.sqrt(copies) if order == "convex" else copies)
     margin = (64.0 + 32.0 * math.sqrt(copies)) * step
     demand = Demand(
         step,
-        order,  # type: ignore[arg-type]
+        order,
         t + margin if capped else math.inf,
         level * OUTSIDE / total_copies(root),
         _points(memory),
@@ -658,13 +825,15 @@ def cdf(node: Node, x: npt.ArrayLike, *, above: bool) -> Any:
     values = np.asarray(x, dtype=float)
     root, left = _prepared(node)
     points = None if left else pointwise(root)
+    bottom, top = support(root)
     out = np.empty(values.size)
     for i, t in enumerate(values.ravel()):
         if math.isnan(t):
             out[i] = math.nan
+        elif t >= top or t < bottom:
+            out[i] = float((t < bottom) == above)
         elif points is not None:
-            s_low, s_high, c_low, c_high = points.at(float(t))
-            out[i] = 0.5 * (s_low + s_high) if above else 0.5 * (c_low + c_high)
+            out[i] = _middle(points, float(t))[0 if above else 1]
         else:
             s = _sf_bounds(node, float(t), 1e-4, MEMORY)[2]
             out[i] = s if above else 1.0 - s
@@ -724,25 +893,63 @@ def mean_bounds(node: Node) -> Bounds:
     low_end, _ = support(root)
     best: Bounds | None = None
     tolerance = 1e-3
-    level = 1e-9
     for _ in range(3):
         try:
-            scale_ = max(abs(end) for end in reach(root, 0.05))
-            survival = refined_at(root, scale_, level, tolerance, MEMORY)
+            survival = _whole(root, tolerance, MEMORY)
         except ToleranceError:
             break
         low, high = survival.means()
         missing = max(1.0 - survival.totals[0], 0.0)
-        low = low + missing * low_end if math.isfinite(low_end) else -math.inf
-        if not survival.exact_caps and not math.isfinite(low):
-            low = survival.means()[0] - missing * abs(reach(root, 1e-12)[0])
+        # Mass that a lower bound lost lies at the lower end, or beyond where a law
+        # without one was cut.
+        low += missing * (low_end if math.isfinite(low_end) else reach(root, 1e-15)[0])
         best = Bounds(0.5 * (low + high), low, high, "certified")
         if high - low <= 1e-6 * max(abs(low), abs(high)):
             break
         tolerance *= 0.1
-    if best is None:
-        raise ToleranceError("mean: no lattice fits in memory")
+    if best is None or not math.isfinite(best.upper):
+        return _integrated_mean(root)
     return best
+
+
+def _whole(root: Node, tolerance: float, memory: int) -> LatticeSurvival:
+    """A lattice pair without caps, for means: its step a share of the spread.
+
+    Raises
+    ------
+    ToleranceError
+        No such lattice fits.
+    """
+    copies = copies_of(root)
+    order = _orders(root, 0.5)
+    low, high = reach(root, 0.05)
+    scale_ = max(high - low, 1e-6 * max(abs(low), abs(high))) or 1.0
+    step = tolerance * scale_ / (math.sqrt(copies) if order == "convex" else copies)
+    demand = Demand(
+        step, order, math.inf, 1e-15 / total_copies(root), _points(memory), 1e-9,
+        tail_only=False,
+    )  # fmt: skip
+    return LatticeSurvival(evaluate(root, demand), False, copies)
+
+
+def _integrated_mean(root: Node) -> Bounds:
+    """Mean of a heavy-tailed maximum by quadrature of its quantile function."""
+    points = pointwise(root)
+    low, _ = support(root)
+    if points is None or not math.isfinite(low):
+        raise ToleranceError("mean: no lattice fits in memory")
+    from scipy import integrate
+
+    # E X = low + integral of P(X > t), over decades of t - low.
+    _, end = reach(root, 1e-15)
+    typical = max(reach(root, 0.5)[1] - low, 1e-300)
+    edges = np.geomspace(1e-9 * typical, max(end - low, typical), 128)
+    total = float(edges[0]) * points.at(low)[1]
+    for a, b in zip(edges[:-1], edges[1:], strict=True):
+        total += float(
+            integrate.quad(lambda x: _middle(points, low + x)[0], a, b, limit=50)[0]
+        )
+    return Bounds(low + total, -math.inf, math.inf, "estimate")
 
 
 def variance(node: Node) -> float:
@@ -761,8 +968,7 @@ def variance(node: Node) -> float:
         isinstance(n, Min) for n in postorder(root)
     ):
         return math.inf
-    scale_ = max(abs(end) for end in reach(root, 0.05))
-    survival = refined_at(root, scale_, 1e-9, 1e-4, MEMORY)
+    survival = _whole(root, 1e-4, MEMORY)
     # The spread of the upper mass is too large by about what the lower is too small.
     values = []
     for measure in (survival.pair.lower, survival.pair.upper):
@@ -844,7 +1050,7 @@ def _shortfall_survival(
     tail = level * 1e-10 / total_copies(root)
     demand = Demand(
         min(step, pilot.pair.step), order, math.inf, tail, _points(memory), level * 1e-3
-    )  # type: ignore[arg-type]
+    )
     return LatticeSurvival(evaluate(root, demand), False, copies)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import textwrap
 from collections.abc import Mapping, Sequence
@@ -10,16 +11,19 @@ from typing import TYPE_CHECKING, Any
 
 from probcalc.distribution import Empirical
 from probcalc.element import Element
-from probcalc.errors import InputError
+from probcalc.errors import InputError, ToleranceError
 from probcalc.term import postorder
 
 if TYPE_CHECKING:
+    from probcalc.distribution import Quantile
     from probcalc.planfile import Plan
     from probcalc.predict import Prediction
 
 __all__ = ["as_text", "budget", "plot"]
 
 _UNITS = {"time": "s", "energy": "J"}
+_RTOL = 1e-4
+_NARROWEST = 1e-7
 _PREFIXES = {-9: "n", -6: "u", -3: "m", 0: "", 3: "k", 6: "M", 9: "G"}
 
 
@@ -29,7 +33,7 @@ def budget(
     *,
     levels: Sequence[tuple[str, float]],
     limits: Mapping[str, float],
-    rtol: float,
+    rtol: float | None = None,
 ) -> dict[str, Any]:
     """Work out the figures of ``probcalc budget``, in SI units.
 
@@ -42,8 +46,9 @@ def budget(
         ``("p", 0.99)`` or ``("sf", 1e-9)``.
     limits : mapping of str to float
         Limits of ``"energy"`` (J) and ``"time"`` (s).
-    rtol : float
-        Relative width asked of the brackets.
+    rtol : float, optional
+        Relative width asked of the brackets of quantiles. By default 1e-4, or a
+        fiftieth of the standard deviation where that is narrower and within reach.
 
     Returns
     -------
@@ -58,12 +63,13 @@ def budget(
     }
     for kind, unit in _UNITS.items():
         law = getattr(prediction, kind)
+        part = _moments(law)
         found[kind] = {
             "unit": unit,
-            **_moments(law),
+            **part,
             "quantiles": [
                 _fields(
-                    law.quantile(**{name: level}, rtol=rtol),
+                    _quantile(law, name, level, rtol, part),
                     ("p", "sf", "value", "lower", "upper", "kind", "limited_by"),
                 )
                 for name, level in levels
@@ -72,7 +78,10 @@ def budget(
     whole = found["energy"]["mean"]
     for kind in ("static_energy", "dynamic_energy"):
         part = _moments(getattr(prediction, kind))
-        share = part["mean"] / whole if whole > 0 else 0.0
+        # Of an infinite mean there is no share.
+        share = 0.0 if whole == 0.0 else None
+        if whole and part["mean"] is not None:
+            share = part["mean"] / whole
         found[kind] = {"unit": "J", **part, "share": share}
     found["limit"] = {kind: limits.get(kind) for kind in _UNITS}
     found["probability_over"] = {
@@ -88,6 +97,20 @@ def budget(
     found["fewest_runs"] = _fewest_runs(plan)
     found["assumptions"] = [str(line) for line in prediction.assumptions]
     return found
+
+
+def _quantile(
+    law: Any, name: str, level: float, rtol: float | None, moments: Mapping[str, Any]
+) -> Quantile:
+    if rtol is not None:
+        return law.quantile(**{name: level}, rtol=rtol)
+    # A bracket as wide as the law itself would tell its quantiles not apart.
+    mean, sd = moments["mean"], moments["sd"]
+    narrow = sd / abs(mean) / 50.0 if mean and sd else _RTOL
+    if _NARROWEST < narrow < _RTOL:
+        with contextlib.suppress(ToleranceError):
+            return law.quantile(**{name: level}, rtol=narrow)
+    return law.quantile(**{name: level}, rtol=_RTOL)
 
 
 def _fewest_runs(plan: Plan) -> int | None:
@@ -161,7 +184,7 @@ def _plain(text: str) -> str:
 
 def _rows(found: Mapping[str, Any], kind: str) -> list[tuple[str, ...]]:
     part = found[kind]
-    power, unit = _prefix(part["mean"] or 0.0, part["unit"])
+    power, unit = _prefix(_size_of(part), part["unit"])
     mean = {"value": part["mean"], **part["mean_error"]}
     rows = [_row("mean", mean, power, unit), ("sd", _spread(part["sd"], power, unit))]
     if kind == "energy":
@@ -196,6 +219,8 @@ def _row(
 ) -> tuple[str, str, str, str]:
     """Name, value, bracket and kind of a figure with its error."""
     value, lower, upper, kind = (point[k] for k in ("value", "lower", "upper", "kind"))
+    if value is None:
+        return name, "infinite", "", kind
     exponent = _last_place(value, lower, upper, power)
     shown = f"{_rounded(value, power, exponent, ROUND_HALF_EVEN)} {unit}"
     if lower == upper:
@@ -220,6 +245,12 @@ def _columns(rows: Sequence[tuple[str, ...]]) -> list[str]:
     ]
 
 
+def _size_of(part: Mapping[str, Any]) -> float:
+    """What the unit of a table is chosen by: the mean, or a quantile if that is none."""
+    sizes = [part["mean"], *(point["value"] for point in part["quantiles"])]
+    return next((size for size in sizes if size is not None), 0.0)
+
+
 def _prefix(size: float, unit: str) -> tuple[int, str]:
     """Power of ten and name of the unit in which a value has one to three digits."""
     power = 0
@@ -230,10 +261,10 @@ def _prefix(size: float, unit: str) -> tuple[int, str]:
 
 
 def _last_place(
-    value: float | None, lower: float | None, upper: float | None, power: int
+    value: float, lower: float | None, upper: float | None, power: int
 ) -> int:
     """Exponent of the last decimal shown: two digits of the width, 4 to 12 in all."""
-    if value is None or value == 0.0:
+    if value == 0.0:
         return -_DIGITS
     first = math.floor(math.log10(abs(value))) - power
     width = 0.0 if lower is None or upper is None else upper - lower
@@ -268,6 +299,8 @@ def _spread(sd: float | None, power: int, unit: str) -> str:
 def plot(prediction: Prediction, found: Mapping[str, Any], file: str) -> None:
     """Draw P(time > t) and P(energy > e) with the brackets of their quantiles.
 
+    The lines go through quantiles, which cost the same wherever the law lies.
+
     Raises
     ------
     InputError
@@ -278,42 +311,32 @@ def plot(prediction: Prediction, found: Mapping[str, Any], file: str) -> None:
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(9, 4), layout="constrained")
-    FigureCanvasAgg(figure)
+    canvas = FigureCanvasAgg(figure)
+    ending = file.rpartition(".")[2].lower()
+    if ending not in canvas.get_supported_filetypes():
+        raise InputError(f"--plot: {file!r} found; expected a .png, .svg or .pdf file")
     for axes, kind in zip(figure.subplots(1, 2), _UNITS, strict=True):
-        law, part = getattr(prediction, kind), found[kind]
-        points = part["quantiles"]
-        power, unit = _prefix(part["mean"] or 0.0, part["unit"])
-        known = [point for point in points if point["value"] is not None]
-        values = [point["value"] for point in known]
-        low, high = float(law.support()[0]), max(values, default=1.0)
-        spread = max(high - part["mean"], part["sd"] or 0.0, 1e-3 * high)
-        low = max(low, part["mean"] - 2.0 * spread)
-        grid = np.linspace(low, high + 0.1 * spread, 201)
+        law, points = getattr(prediction, kind), found[kind]["quantiles"]
+        power, unit = _prefix(_size_of(found[kind]), found[kind]["unit"])
         scale = 10.0**power
-        axes.plot(grid / scale, np.asarray(law.ccdf(grid), dtype=float))
-        for point in known:
-            lower = point["value"] if point["lower"] is None else point["lower"]
-            upper = point["value"] if point["upper"] is None else point["upper"]
+        rarest = min(point["sf"] for point in points)
+        levels = (0.99, 0.9, *np.geomspace(0.8, min(rarest, 1e-3), 20))
+        line = [
+            (_quantile(law, "sf", float(level), None, found[kind]).value, level)
+            for level in levels
+        ]
+        axes.plot([value / scale for value, _ in line], [level for _, level in line])
+        for point in points:
+            value, lower, upper = (point[k] for k in ("value", "lower", "upper"))
             error = [
-                [max(point["value"] - lower, 0.0) / scale],
-                [max(upper - point["value"], 0.0) / scale],
+                [0.0 if lower is None else (value - lower) / scale],
+                [0.0 if upper is None else (upper - value) / scale],
             ]
-            axes.errorbar(
-                point["value"] / scale, point["sf"], xerr=error, fmt="o", color="C1"
-            )
+            axes.errorbar(value / scale, point["sf"], xerr=error, fmt="o", color="C1")
         limit = found["limit"][kind]
         if limit is not None:
             axes.axvline(limit / scale, color="C3", linestyle="--", label="limit")
             axes.legend()
-        axes.set(
-            xlabel=f"{kind} x ({unit})",
-            ylabel=f"P({kind} > x)",
-            yscale="log",
-            ylim=(min([point["sf"] for point in points], default=1e-3) / 3, 1.5),
-        )
+        axes.set(xlabel=f"{kind} x ({unit})", ylabel=f"P({kind} > x)", yscale="log")
     figure.suptitle(_plain(found["plan"]))
-    try:
-        figure.savefig(file)
-    except ValueError as error:
-        reason = " ".join(str(error).split())
-        raise InputError(f"--plot: {file!r}: {reason}") from None
+    figure.savefig(file)

@@ -24,11 +24,14 @@ class LatticeSurvival:
         Whether caps above a value change no event below it (non-negative parts).
     copies : float
         Number of summands behind the pair: guides the secant length only.
+    exact_points : bool
+        Whether the lattice points are the values themselves, not rounded ones.
     """
 
     pair: Pair
     exact_caps: bool
     copies: float
+    exact_points: bool = False
     lower: FloatArray = field(init=False, repr=False)
     upper: FloatArray = field(init=False, repr=False)
     lower_loss: FloatArray = field(init=False, repr=False)
@@ -79,6 +82,8 @@ class LatticeSurvival:
         low, high = cross(sf, pair.tail)
         if not (self.exact_caps and high < pair.exact_below) and pair.cut > 0.0:
             low, high = cross(sf, pair.tail + pair.cut)
+        if self.exact_points:
+            return low, high
         # Points are integers times the step: one rounding each.
         low = low - 4.0 * UNIT * abs(low) if math.isfinite(low) else low
         high = high + 4.0 * UNIT * abs(high) if math.isfinite(high) else high
@@ -146,14 +151,25 @@ class LatticeSurvival:
                 0.0,
             )
             return np.maximum(low, 0.0), np.minimum(high + beyond, 1.0)
-        # A point within rounding of t counts on the side that widens the bound.
-        fuzz = 4.0 * UNIT * np.abs(position)
+        # A point within rounding of t counts on the side that widens the bound; on a
+        # grid whose points are doubles there is no such doubt.
+        fuzz = 0.0 if self.exact_points else 4.0 * UNIT * np.abs(position)
         low = _at(self.lower, self.totals[0], pair.lower.first, position + fuzz)
         high = _at(self.upper, self.totals[1], pair.upper.first, position - fuzz)
         return (
             np.maximum(low * (1.0 - self.slack), 0.0),
             np.minimum(high * (1.0 + self.slack) + beyond, 1.0),
         )
+
+    def value(self, t: float) -> float:
+        """P(X > t) of a first-order pair, a point within rounding of t taken for t."""
+        position = np.array([t / self.pair.step])
+        nearest = np.rint(position)
+        close = np.abs(position - nearest) <= 8.0 * UNIT * np.abs(nearest)
+        position = np.where(close, nearest, position)
+        low = _at(self.lower, self.totals[0], self.pair.lower.first, position)
+        high = _at(self.upper, self.totals[1], self.pair.upper.first, position)
+        return 0.5 * float(low[0] + min(high[0], 1.0))
 
     def shortfall(self, sf: float) -> tuple[float, float]:
         """Bracket of the mean of the worst `sf` share."""

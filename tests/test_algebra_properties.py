@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import HealthCheck, Phase, assume, given, settings
 from hypothesis import strategies as st
 
 from probcalc.distribution import Empirical, Quantile
@@ -23,6 +23,7 @@ from probcalc.predict import predict
 from probcalc.term import MultiParallel, Parallel, Repeat, Sequential, Term
 
 SETTINGS = settings(
+    phases=(Phase.explicit, Phase.generate),
     max_examples=25,
     deadline=None,
     derandomize=True,
@@ -401,7 +402,9 @@ def test_joint_is_independent_when_independent(times, dynamics, b):
     )
     assert joint.coupled
     for compose in (lambda e: e | b, lambda e: (e >> b) | e, lambda e: e >> b):
-        assert_same(predict(compose(joint)).energy, predict(compose(independent)).energy)
+        assert_same(
+            predict(compose(joint)).energy, predict(compose(independent)).energy
+        )
 
 
 @SETTINGS

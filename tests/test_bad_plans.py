@@ -288,7 +288,12 @@ BAD: dict[str, tuple[str, str, type[InputError], str]] = {
         PlanError,
         r"elements\.a\.time\.mixture: weights add up to 0; expected 1",
     ),
-    "an empty law": (A_TIME, "time = {}", PlanError, "empty table; expected a law"),
+    "an empty law": (
+        A_TIME,
+        "time = {}",
+        PlanError,
+        "a law needs one of .*; found an empty table",
+    ),
     "no such file": (
         B_TIME,
         "time = { file = 'no.csv', column = 't', unit = 's' }",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 import json
 import math
 import os
@@ -303,6 +304,40 @@ def test_every_example_runs(capsys: pytest.CaptureFixture[str]) -> None:
                 assert point["lower"] <= point["value"] <= point["upper"]
 
 
+def test_brackets_tell_the_quantiles_of_a_narrow_law_apart(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """All outcomes of 28 draws of one of three runs, listed: sd is 2e-4 of the mean."""
+    from probcalc.planfile import read_plan
+
+    runs = (
+        read_plan(ROOT / "probcalc/examples/overlap.toml").elements["overlapped"].runs
+    )
+    assert runs is not None
+    found = document(capsys, "--example", "overlap", "--limit", "51 J")
+    for kind, values in (("time", runs.time), ("energy", runs.energy)):
+        outcomes = sorted(
+            (
+                float(values @ (i, j, 28 - i - j)),
+                math.comb(28, i) * math.comb(28 - i, j) / 3.0**28,
+            )
+            for i in range(29)
+            for j in range(29 - i)
+        )
+        points = found[kind]["quantiles"]
+        for point in points:
+            below, value, at = 0.0, -math.inf, iter(outcomes)
+            while below < point["p"]:
+                value, mass = next(at)
+                below += mass
+            assert point["lower"] * (1 - 1e-13) <= value <= point["upper"] * (1 + 1e-13)
+        for before, after in itertools.pairwise(points):
+            assert before["upper"] < after["lower"]
+    over = found["probability_over"]["energy"]
+    exact = sum(mass for value, mass in outcomes if value > 51.0)
+    assert over["lower"] * (1 - 1e-12) <= exact <= over["upper"] * (1 + 1e-12)
+
+
 def test_the_figures_of_the_overlap_example_are_the_measured_ones(
     shared_data: Any,
 ) -> None:
@@ -334,6 +369,26 @@ def test_the_picture(
         assert (tmp_path / name).read_bytes().startswith(start)
     assert run("--example", "attention", "--plot", str(tmp_path / "c.png")) == 0
     assert capsys.readouterr().err == ""
+
+
+def test_a_mean_that_is_infinite(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "heavy.toml"
+    law = '{ distribution = "pareto", shape = 0.9, scale = "1 ms" }'
+    path.write_text(NOISY.replace('"10 ms"', law).replace("a ** 4", "a"))
+    found = document(capsys, str(path), "-p", "0.5")
+    assert found["time"]["mean"] is None
+    assert found["time"]["sd"] is None
+    assert found["static_energy"]["share"] is None
+    median = found["time"]["quantiles"][0]
+    exact = 1e-3 * 2.0 ** (1 / 0.9)
+    assert median["lower"] <= exact * (1 + 1e-12)
+    assert median["upper"] >= exact * (1 - 1e-12)
+    assert run(str(path), "-p", "0.5") == 0
+    out = capsys.readouterr().out
+    assert "infinite" in out
+    assert "2.16" in out
 
 
 def test_no_control_characters_reach_the_terminal(

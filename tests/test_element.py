@@ -16,7 +16,11 @@ from probcalc.shared import Shared
 
 
 def element(name: str = "e", **fields: Any) -> Element:
-    given: dict[str, Any] = {"time": 2.0, "static_power": 60.0, "device": "gpu0"} | fields
+    given: dict[str, Any] = {
+        "time": 2.0,
+        "static_power": 60.0,
+        "device": "gpu0",
+    } | fields
     return Element(name, **given)
 
 

@@ -198,9 +198,7 @@ def test_results_are_labelled_estimates():
 
 
 def test_laws_without_variance_are_refused():
-    heavy = Element(
-        "heavy", time=stats.pareto(1.5), static_power=60.0, device="gpu0"
-    )
+    heavy = Element("heavy", time=stats.pareto(1.5), static_power=60.0, device="gpu0")
     with pytest.raises(InputError, match=r"'heavy', time.*variance inf"):
         predict(heavy, "moments")
 
