@@ -37,6 +37,8 @@ UNIT = 2.0**-53
 # Rounding of one level of a transform: sqrt(5) u for the product with the twiddle
 # factor, u for the addition, the error of the factor itself; rounded up.
 PER_LEVEL = 5.0 * UNIT
+# Powers below this are not computed but bounded by it.
+DEAD = 1e-30
 # Below this many products a direct convolution is quicker than a transform, and its
 # error is a few units in the last place of every bin.
 DIRECT = 1 << 18
@@ -273,10 +275,20 @@ def _multiply(
     """
     a = np.abs(f)
     a += gamma
-    n = count
+    if count > 1:
+        # High powers die out: beyond the last a with a^(count-1) > DEAD nothing is
+        # computed, and DEAD bounds what is left out.
+        alive = np.flatnonzero(a > DEAD ** (1.0 / (count - 1)))
+        end = int(alive[-1]) + 1 if alive.size else 0
+        spectrum[end:] = 0.0
+        np.maximum(excluded[end:], product[end:], out=excluded[end:])
+        excluded[end:] *= DEAD
+        product[end:] *= DEAD
+        spectrum, product, excluded = spectrum[:end], product[:end], excluded[:end]
+        f, a = f[:end], a[:end]
+    n, m = count, count - 1
     others: FloatArray | None = None  # a^(count - 1)
     square = a
-    m = count - 1
     while True:
         if n & 1:
             spectrum *= f

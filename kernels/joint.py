@@ -234,27 +234,58 @@ def window(
     only to `errors` (sum of the absolute errors of its points) has a moment generating
     function of at most the computed one plus error times the largest exponential.
     """
-    parts = list(zip(masses, counts, errors, strict=True))
-    last = sum(n * (m.size - 1) for m, n, _ in parts)
-    variance = sum(n * log_mgf(m, 0.0)[2] for m, n, _ in parts)
+    sizes = np.array([m.size for m in masses])
+    low, high = _window(
+        np.concatenate(masses),
+        np.append(0, np.cumsum(sizes)),
+        np.array(counts, dtype=np.float64),
+        np.array(errors, dtype=np.float64),
+        log_tail,
+    )
+    last = sum(n * (m.size - 1) for m, n in zip(masses, counts, strict=True))
+    return (
+        max(math.floor(low), 0),
+        min(math.ceil(high), last) if high < 2.0**62 else last,
+    )
+
+
+@nb.njit(cache=True)
+def _window(
+    flat: FloatArray,
+    start: IntArray,
+    counts: FloatArray,
+    errors: FloatArray,
+    log_tail: float,
+) -> tuple[float, float]:
+    variance = 0.0
+    for i in range(counts.size):
+        variance += counts[i] * log_mgf(flat[start[i] : start[i + 1]], 0.0)[2]
+    low, high = 0.0, np.inf
     if variance == 0.0:
-        return 0, last
-    low, high = 0.0, float(last)
+        return low, high
     for u in (0.1, 0.25, 0.5, 1.0, 1.7, 2.5, 3.5, 4.5, 6.0, 8.0, 11.0):
         rate = u / math.sqrt(variance)
-        for sign in (1.0, -1.0):
-            value = 0.0
-            for mass, count, error in parts:
-                log = log_mgf(mass, sign * rate)[0]
-                if error > 0.0:
-                    worst = max(0.0, sign) * rate * (mass.size - 1)
-                    log = float(np.logaddexp(log, math.log(error) + worst))
-                value += count * log
-            if sign > 0.0:
-                high = min(high, (value - log_tail) / rate)
-            else:
-                low = max(low, (log_tail - value) / rate)
-    return min(max(math.floor(low), 0), last), max(min(math.ceil(high), last), 0)
+        above = 0.0
+        below = 0.0
+        for i in range(counts.size):
+            mass = flat[start[i] : start[i + 1]]
+            right = log_mgf(mass, rate)[0]
+            left = log_mgf(mass, -rate)[0]
+            if errors[i] > 0.0:
+                log = math.log(errors[i])
+                right = _log_sum(right, log + rate * (mass.size - 1))
+                left = _log_sum(left, log)
+            above += counts[i] * right
+            below += counts[i] * left
+        high = min(high, (above - log_tail) / rate)
+        low = max(low, (log_tail - below) / rate)
+    return low, high
+
+
+@nb.njit(cache=True)
+def _log_sum(a: float, b: float) -> float:
+    top = max(a, b)
+    return top + math.log1p(math.exp(min(a, b) - top))
 
 
 class Profile(NamedTuple):

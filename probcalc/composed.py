@@ -135,9 +135,9 @@ class Composed:
         self, limit: float, *, rtol: float = 1e-3, memory: int = MEMORY
     ) -> Probability:
         """P(X > limit) with certified bounds, aimed at `rtol` of the probability."""
-        from probcalc import planner
+        from probcalc import questions
 
-        return planner.probability_above(self.node, limit, rtol=rtol, memory=memory)
+        return questions.probability_above(self.node, limit, rtol=rtol, memory=memory)
 
     def expected_shortfall(
         self,
@@ -150,45 +150,45 @@ class Composed:
 
         ``min over t of t + E(X - t)+ / sf`` (Rockafellar and Uryasev).
         """
-        from probcalc import planner
+        from probcalc import questions
 
-        return planner.expected_shortfall(self.node, p=p, sf=sf, memory=memory)
+        return questions.expected_shortfall(self.node, p=p, sf=sf, memory=memory)
 
     def mean(self) -> float:
         """E X (its error: `mean_bounds`)."""
-        from probcalc import planner
+        from probcalc import questions
 
-        return planner.mean_bounds(self.node).value
+        return questions.mean_bounds(self.node).value
 
     def mean_bounds(self) -> Bounds:
         """E X with certified bounds."""
-        from probcalc import planner
+        from probcalc import questions
 
-        return planner.mean_bounds(self.node)
+        return questions.mean_bounds(self.node)
 
     def variance(self) -> float:
         """Var X; infinite where a part's is."""
-        from probcalc import planner
+        from probcalc import questions
 
-        return planner.variance(self.node)
+        return questions.variance(self.node)
 
     def support(self) -> tuple[float, float]:
         """Return the smallest and the largest possible value."""
-        from probcalc import planner
+        from probcalc import extent
 
-        return planner.support(self.node)
+        return extent.support(self.node)
 
     def cdf(self, x: npt.ArrayLike, /) -> Any:
         """P(X <= x): midpoint of certified bounds."""
-        from probcalc import planner
+        from probcalc import questions
 
-        return planner.cdf(self.node, x, above=False)
+        return questions.cdf(self.node, x, above=False)
 
     def ccdf(self, x: npt.ArrayLike, /) -> Any:
         """P(X > x), computed as such: midpoint of certified bounds."""
-        from probcalc import planner
+        from probcalc import questions
 
-        return planner.cdf(self.node, x, above=True)
+        return questions.cdf(self.node, x, above=True)
 
     def pdf(self, x: npt.ArrayLike, /) -> Any:
         """Density, where the parts have transforms in closed form.
@@ -198,9 +198,9 @@ class Composed:
         InputError
             Where no density can be given.
         """
-        from probcalc import planner
+        from probcalc import questions
 
-        return planner.pdf(self.node, x)
+        return questions.pdf(self.node, x)
 
     def icdf(self, p: npt.ArrayLike, /) -> Any:
         """Quantile values at P(X <= x) = p (their errors: `quantile`)."""
@@ -216,13 +216,11 @@ class Composed:
 
     def sample(self, shape: Any = (), /, *, rng: Any = None) -> Any:
         """Draw independent values; `rng` is a generator or a seed."""
-        from probcalc import planner
+        from probcalc import sampling
 
-        return planner.sample(self.node, shape, rng)
+        return sampling.sample(self.node, shape, rng)
 
-    def lattice(
-        self, step: float | None = None, *, memory: int = MEMORY
-    ) -> Lattice:
+    def lattice(self, step: float | None = None, *, memory: int = MEMORY) -> Lattice:
         """The law on a lattice: exact where all parts lie on one, else rounded up.
 
         Parameters
@@ -230,9 +228,9 @@ class Composed:
         step : float, optional
             Distance of points; found from the parts where they have one.
         """
-        from probcalc import planner
+        from probcalc import questions
 
-        return planner.lattice(self.node, step, memory=memory)
+        return questions.lattice(self.node, step, memory=memory)
 
 
 @dataclass(frozen=True, slots=True)

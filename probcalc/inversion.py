@@ -276,23 +276,26 @@ def _assembled(
     from probcalc.kernels.inversion import cgf
 
     table = finished(rows)
-    lower = upper = 0.0
+    lower, upper = Fraction(0), Fraction(0)
+    open_below = open_above = False
     for kind, n, _, b in table:
         if kind == 2:
-            lower, upper = lower - n * b, upper + n * b
+            lower -= Fraction(n) * Fraction(b)
+            upper += Fraction(n) * Fraction(b)
         else:
-            lower -= math.inf if kind == 0 or b < 0.0 else 0.0
-            upper += math.inf if kind == 0 or b > 0.0 else 0.0
+            open_below |= kind == 0 or b < 0.0
+            open_above |= kind == 0 or b > 0.0
     start = 0
     for law, count in atoms:
         stop = start + law.atoms.size
         table.append((4.0, float(count), float(start), float(stop)))
-        lower += count * float(law.atoms[0])
-        upper += count * float(law.atoms[-1])
+        lower += count * Fraction(float(law.atoms[0]))
+        upper += count * Fraction(float(law.atoms[-1]))
         start = stop
-    # Rounding of these ends: one part in 1e14 outwards.
-    lower -= 1e-14 * abs(lower) if math.isfinite(lower) else 0.0
-    upper += 1e-14 * abs(upper) if math.isfinite(upper) else 0.0
+    low, high = float(lower), float(upper)
+    low = low if low <= lower else math.nextafter(low, -math.inf)
+    high = high if high >= upper else math.nextafter(high, math.inf)
+    low, high = -math.inf if open_below else low, math.inf if open_above else high
     arrays = (
         np.array(table),
         np.concatenate([law.atoms for law, _ in atoms]) if atoms else np.zeros(0),
@@ -303,6 +306,6 @@ def _assembled(
     variance = cgf(*arrays, 0.0)[2]
     if not 0.0 < variance < math.inf:
         return None
-    law = Inversion(*arrays, constant, lower, upper, math.sqrt(variance))
+    law = Inversion(*arrays, constant, low, high, math.sqrt(variance))
     mean = float(cgf(*arrays, 0.0)[1])
     return None if law._line(law._tilt(0.0, True), mean) is None else law

@@ -524,7 +524,9 @@ def _collapsed(root: Joint, limit: int) -> Joint:
                 kept.append((_as_runs(part), count))
             else:
                 kept.append((part, count))
-        if small:
+        if len(small) == 1 and not isinstance(small[0][0], JointSum | JointMaximum):
+            kept.extend(small)  # the same object, so that equal leaves are one
+        elif small:
             kept.append((_as_runs(type(node)(tuple(small))), 1))
         return _flat(type(node), kept, "joint law"), math.inf
 
@@ -663,10 +665,11 @@ def _axis(
 
 
 class _Steps(NamedTuple):
-    """Distance of rows and of columns; `exact` where x lies on the columns."""
+    """Distance of rows and of columns; whether all T lie on rows, all x on columns."""
 
     row: float
     column: float
+    rows_exact: bool = False
     exact: bool = False
 
 
@@ -938,14 +941,12 @@ def _columns(
 
 def _exact_steps(program: _Program) -> tuple[float, float]:
     """Steps of which all T and all x are multiples; zero where there is none."""
-    rows, columns = [], []
-    for leaf in program.leaves.values():
-        if not _listable(leaf):
-            return 0.0, 0.0
-        atoms = _outcomes(leaf)
-        rows.append(np.unique(atoms.t))
-        columns.append(np.unique(atoms.x - atoms.x.min()))
-    return _quantum(np.concatenate(rows)), _quantum(np.concatenate(columns))
+    if not all(_listable(leaf) for leaf in program.leaves.values()):
+        return 0.0, 0.0
+    atoms = [_outcomes(leaf) for leaf in program.leaves.values()]
+    rows = np.unique(np.concatenate([a.t for a in atoms]))
+    columns = np.unique(np.concatenate([a.x - a.x.min() for a in atoms]))
+    return _quantum(rows), _quantum(columns)
 
 
 def _steps(program: _Program, weight: float, grid: int, tail: float) -> _Steps:
@@ -974,22 +975,39 @@ def _steps(program: _Program, weight: float, grid: int, tail: float) -> _Steps:
         low, high, _ = _columns(cells, step, math.log(tail / 4.0))
         return high - low + 1
 
-    # First with equal numbers; then T gets the more rows the more of its noise counts.
-    found_row = _fitted(row / grid, grid, rows_at)
-    found_column = _fitted(column / grid, grid, columns_at)
-    if exact_row > 0.0 and exact_column > 0.0:
-        fits = rows_at(exact_row) <= grid if row > 0.0 else True
-        if fits and (column == 0.0 or columns_at(exact_column) <= grid):
-            return _Steps(exact_row, exact_column, exact=True)
-    if exact_row > found_row / 2.0 and rows_at(exact_row) <= 2 * grid:
-        return _Steps(exact_row, found_column * grid / max(grid - 2 * REACH, 64))
-    ones, zeros = dict.fromkeys(widths, 1.0), dict.fromkeys(widths, 0.0)
-    path = _noise(program, ones, zeros, np.zeros(1))[1]
-    # Noise of T: about two times sqrt(path) rows; of x: two columns (`smear`).
-    ratio = weight * found_row * math.sqrt(path) / found_column
-    factor = min(max(math.sqrt(ratio), 0.5), 2.0) if row and column else 1.0
-    wide = max(grid / factor - 2 * REACH, 64)
-    return _Steps(found_row / factor, found_column * grid / wide)
+    def fits(exact: float, constant: bool, points_at: Callable[[float], int]) -> int:
+        """Points that the exact step needs; zero where that is too many."""
+        if constant:
+            return 1
+        needed = points_at(exact) if exact > 0.0 else 0
+        return needed if needed <= 2 * grid else 0
+
+    found_row = exact_row if row > 0.0 else 1.0
+    rows = fits(exact_row, row == 0.0, rows_at)
+    if not rows:
+        found_row = _fitted(row / grid, grid, rows_at)
+    columns = fits(exact_column, column == 0.0, columns_at)
+    found_column = exact_column if column > 0.0 else 1.0
+    if not columns:
+        found_column = _fitted(column / grid, grid, columns_at)
+    # What one of the two does not need is left to the other, up to four times as much.
+    # Else T gets the more rows the more its noise counts: about two times sqrt(path)
+    # rows, against two columns for x (`smear`).
+    factor = 1.0
+    if columns:
+        factor = min(grid / columns, 4.0)
+    elif rows:
+        factor = max(rows / grid, 0.25)
+    else:
+        ones, zeros = dict.fromkeys(widths, 1.0), dict.fromkeys(widths, 0.0)
+        path = _noise(program, ones, zeros, np.zeros(1))[1]
+        ratio = weight * found_row * math.sqrt(path) / found_column
+        factor = min(max(math.sqrt(ratio), 0.5), 2.0)
+    if not rows:
+        found_row /= max(factor, 0.5)
+    if not columns:
+        found_column *= grid / max(grid / factor - 2 * REACH, 64)
+    return _Steps(found_row, found_column, rows > 0, columns > 0)
 
 
 def _fitted(guess: float, points: int, points_at: Callable[[float], int]) -> float:
@@ -999,7 +1017,7 @@ def _fitted(guess: float, points: int, points_at: Callable[[float], int]) -> flo
     for _ in range(4):
         needed = points_at(guess)
         guess *= max(needed, 2) / points
-        if 0.9 * points <= needed <= 1.1 * points:
+        if 0.8 * points <= needed <= 1.25 * points:
             break
     return guess
 
@@ -1529,7 +1547,7 @@ def _exact_result(root: Joint, weight: float, grid: int, tail: float) -> _Result
         return None
     program = _program(root)
     steps = _steps(program, weight, grid, tail)
-    if not steps.exact:
+    if not (steps.exact and steps.rows_exact):
         return None
     surface = _surface(program, weight, steps, tail, 0)
     rows, columns = surface.mass.shape

@@ -34,7 +34,8 @@ class Line:
 
     @staticmethod
     def _copy(bound: tuple[float, ...], y: float) -> float:
-        return math.exp(min(bound[0] - bound[1] * y, 0.0))
+        log = bound[0] - bound[1] * y
+        return math.exp(log) if log < 700.0 else math.inf
 
     def copies(self, y: float) -> float:
         """Bound of what the copies of the period add to the tail at `y`."""
@@ -61,7 +62,7 @@ class Line:
         # rounding of the factor's exponent, of r, and of the series; terms left out
         relative = self.relative + UNIT * (4.0 * abs(self.t * y) + 4.0)
         off = factor * (tail_off + math.exp(self.cut[0]) + 1.01 * relative * abs(tail))
-        off += UNIT * ((4.0 + 2.0 * gap) * behind + abs(value))
+        off += UNIT * ((4.0 + 4.0 * gap) * behind + 4.0 * abs(value))
         ahead, back = self._copy(self.above, y), self._copy(self.below, y)
         low = max(value - off - ahead, 0.0)
         high = min(value + off + back, 1.0)

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Context, Decimal
 from typing import TYPE_CHECKING, Any
 
-from probcalc.distribution import Empirical
+from probcalc.distribution import Bounds, Empirical
 from probcalc.element import Element
 from probcalc.errors import InputError, ToleranceError
 from probcalc.term import postorder
@@ -126,11 +126,17 @@ def _fewest_runs(plan: Plan) -> int | None:
 
 
 def _moments(law: Any) -> dict[str, Any]:
-    bounds = law.mean_bounds()
+    """Mean and sd; open where the memory allowed does not reach them."""
+    mean = Bounds(math.inf, -math.inf, math.inf, "open")
+    variance = math.inf
+    with contextlib.suppress(ToleranceError):
+        mean = law.mean_bounds()
+    with contextlib.suppress(ToleranceError):
+        variance = max(float(law.variance()), 0.0)
     return {
-        "mean": _number(bounds.value),
-        "mean_error": _fields(bounds, ("lower", "upper", "kind")),
-        "sd": _number(math.sqrt(max(float(law.variance()), 0.0))),
+        "mean": _number(mean.value),
+        "mean_error": _fields(mean, ("lower", "upper", "kind")),
+        "sd": _number(math.sqrt(variance)),
     }
 
 
@@ -190,10 +196,12 @@ def _rows(found: Mapping[str, Any], kind: str) -> list[tuple[str, ...]]:
     if kind == "energy":
         for name in ("static", "dynamic"):
             share = found[f"{name}_energy"]
-            row = _row(
+            row: tuple[str, ...] = _row(
                 name, {"value": share["mean"], **share["mean_error"]}, power, unit
             )
-            rows.append((*row, f"{100 * share['share']:.1f} % of the mean"))
+            if share["share"] is not None:
+                row = (*row, f"{100 * share['share']:.1f} % of the mean")
+            rows.append(row)
     for point in part["quantiles"]:
         # 1 - sf has lost the digits of a small sf, so the rarer side is shown.
         name = f"p {point['p']:g}" if point["p"] <= 0.9999 else f"sf {point['sf']:g}"
@@ -220,7 +228,7 @@ def _row(
     """Name, value, bracket and kind of a figure with its error."""
     value, lower, upper, kind = (point[k] for k in ("value", "lower", "upper", "kind"))
     if value is None:
-        return name, "infinite", "", kind
+        return name, "not known" if kind == "open" else "infinite", "", kind
     exponent = _last_place(value, lower, upper, power)
     shown = f"{_rounded(value, power, exponent, ROUND_HALF_EVEN)} {unit}"
     if lower == upper:
@@ -246,7 +254,7 @@ def _columns(rows: Sequence[tuple[str, ...]]) -> list[str]:
 
 
 def _size_of(part: Mapping[str, Any]) -> float:
-    """What the unit of a table is chosen by: the mean, or a quantile if that is none."""
+    """Size by which the unit of a table is chosen: the mean, else a quantile."""
     sizes = [part["mean"], *(point["value"] for point in part["quantiles"])]
     return next((size for size in sizes if size is not None), 0.0)
 
@@ -290,7 +298,7 @@ def _few_digits(probability: float, rounding: str) -> str:
 
 
 def _spread(sd: float | None, power: int, unit: str) -> str:
-    return "infinite" if sd is None else f"{sd / 10.0**power:.4g} {unit}"
+    return "infinite or not known" if sd is None else f"{sd / 10.0**power:.4g} {unit}"
 
 
 # --- the picture -------------------------------------------------------------
@@ -320,7 +328,8 @@ def plot(prediction: Prediction, found: Mapping[str, Any], file: str) -> None:
         power, unit = _prefix(_size_of(found[kind]), found[kind]["unit"])
         scale = 10.0**power
         rarest = min(point["sf"] for point in points)
-        levels = (0.99, 0.9, *np.geomspace(0.8, min(rarest, 1e-3), 20))
+        even = np.geomspace(0.8, min(rarest, 1e-3), 20)
+        levels = sorted({0.99, 0.9, *even, *(point["sf"] for point in points)})
         line = [
             (_quantile(law, "sf", float(level), None, found[kind]).value, level)
             for level in levels
