@@ -11,10 +11,12 @@ import math
 import numpy as np
 from numba import njit
 
-from probcalc.kernels.inversion import SERIES, TWO_PI, UNIT, decay
+from probcalc.kernels.transforms import SERIES
 
-__all__ = ["density_norm", "evaluate", "terms_of"]
+__all__ = ["evaluate", "terms_of"]
 
+UNIT = 2.0**-53
+TWO_PI = 2.0 * math.pi
 #: Terms between restarts of a recurrence.
 BLOCK = 32
 
@@ -219,22 +221,3 @@ def evaluate(re, im, err, t, delta, x):
     tail_off = tail_off * scale * (1.0 + 1e-9) + 8.0 * UNIT * abs(tail)
     density_off = density_off * scale * (1.0 + 1e-9) + 8.0 * UNIT * abs(density)
     return math.copysign(1.0, t) * tail, density, tail_off, density_off
-
-
-@njit(cache=True)
-def density_norm(table, t, unit):
-    """Bound of (1/2 pi) int |phi| dw, which bounds the tilted density everywhere.
-
-    |phi| <= min(1, h) with h falling, summed from above on a geometric grid; beyond it
-    int_Omega h <= h(Omega) Omega / (A - 1).
-    """
-    w = 0.05 * unit
-    total = w
-    log = 0.0
-    for _ in range(2000):
-        log, slope = decay(table, t, w)
-        if slope < -1.5 and log < -5.0:
-            return (total + math.exp(log) * w / (-slope - 1.0)) / math.pi * (1.0 + 1e-9)
-        total += min(1.0, math.exp(log)) * 0.1 * w
-        w *= 1.1
-    return np.inf

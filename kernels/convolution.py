@@ -170,7 +170,9 @@ def tilted_window(
     down = up = 1.0
     for u in (0.3, 0.6, 1.0, 1.6, 2.5, 3.5, 5.0, 7.0, 10.0):
         rate = u / spread
-        end = (total_log_mgf(masses, counts, theta + rate)[0] - base - log_outside) / rate
+        end = (
+            total_log_mgf(masses, counts, theta + rate)[0] - base - log_outside
+        ) / rate
         if end < high:
             high, up = end, rate
         below = total_log_mgf(masses, counts, theta - rate)[0] - base

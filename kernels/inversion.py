@@ -31,24 +31,14 @@ import math
 
 import numpy as np
 from numba import njit
-from scipy.special import bernoulli, factorial
 
-__all__ = [
-    "cgf",
-    "cutoff",
-    "decay",
-    "solve_level",
-    "solve_saddle",
-    "strip",
-    "window",
-]
+from probcalc.kernels.transforms import SERIES
+
+__all__ = ["cgf", "cutoff", "decay", "density_norm", "solve_level", "solve_saddle"]
+__all__ += ["strip", "window"]
 
 UNIT = 2.0**-53
 TWO_PI = 2.0 * math.pi
-_K = np.arange(1, 15)
-#: log(sinh z / z) = sum_k 4^k B_2k / (2k (2k)!) z^(2k), radius pi; 14 terms leave
-#: (0.8/pi)^28 < 3e-17 of the first for |z| < 0.8.
-SERIES = 4.0**_K * bernoulli(28)[2 * _K] / (2 * _K * factorial(2 * _K))
 #: Added to logarithms of bounds, for the rounding in them.
 SLACK = 1e-9
 
@@ -383,3 +373,22 @@ def _cut(table, t, omega):
     if slope < -1.0:
         return cut, log + math.log(omega / (math.pi * (-slope - 1.0)))
     return cut, np.inf
+
+
+@njit(cache=True)
+def density_norm(table, t, unit):
+    """Bound of (1/2 pi) int |phi| dw, which bounds the tilted density everywhere.
+
+    |phi| <= min(1, h) with h falling, summed from above on a geometric grid; beyond it
+    int_Omega h <= h(Omega) Omega / (A - 1).
+    """
+    w = 0.05 * unit
+    total = w
+    log = 0.0
+    for _ in range(2000):
+        log, slope = decay(table, t, w)
+        if slope < -1.5 and log < -5.0:
+            return (total + math.exp(log) * w / (-slope - 1.0)) / math.pi * (1.0 + 1e-9)
+        total += min(1.0, math.exp(log)) * 0.1 * w
+        w *= 1.1
+    return np.inf

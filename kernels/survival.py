@@ -46,7 +46,7 @@ def _at(pi: FloatArray, first: int, total: float, t: float) -> float:
     y = t - first
     if y <= 0.0:
         return pi[0] - y * total
-    j = int(math.floor(y))
+    j = math.floor(y)
     if j >= pi.size - 1:
         # Between the last point (where pi is the survival there) and the next.
         rest = pi[pi.size - 1] * (1.0 - (y - (pi.size - 1)))

@@ -10,21 +10,41 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-__all__ = ["TRANSFORMS"]
+__all__ = ["SERIES", "TRANSFORMS"]
 
 Function = Callable[..., Any]
+
+
+def _series(terms: int) -> NDArray[np.float64]:
+    """Coefficients of log(sinh z / z) in z^2: 4^k B_2k / (2k (2k)!), k = 1, 2, ...
+
+    By x coth x = 1 + x d/dx log(sinh x / x) and sinh x (x coth x) = x cosh x, power by
+    power, in fractions.
+    """
+    coth = [Fraction(1)]
+    for k in range(1, terms + 1):
+        rest = sum(coth[j] / math.factorial(2 * (k - j) + 1) for j in range(k))
+        coth.append(Fraction(1, math.factorial(2 * k)) - rest)
+    return np.array([float(coth[k] / (2 * k)) for k in range(1, terms + 1)])
+
+
+#: Coefficients of log(sinh z / z) in z^2. The radius is pi: 14 terms leave
+#: (0.8/pi)^28 < 3e-17 of the first for |z| < 0.8.
+SERIES = _series(14)
 
 
 def _log_sinhc(z: Any) -> Any:
     """log(sinh z / z), by its power series (radius pi) for small z."""
     z = np.asarray(z, dtype=complex)
-    small = np.abs(z) < 1e-2
+    small = np.abs(z) < 0.8
     s = np.where(small, z * z, 0.0)
-    series = s * (1.0 / 6.0 - s * (1.0 / 180.0 - s * (1.0 / 2835.0 - s / 37800.0)))
+    series = s * np.polynomial.polynomial.polyval(s, SERIES)
     # sinh z = exp(|Re z|) (...)/2 avoids overflow
     y = np.where(z.real < 0, -z, z)
     y = np.where(small, 1.0, y)

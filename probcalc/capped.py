@@ -59,9 +59,7 @@ def _power(mass: FloatArray, count: int, last: int, side: Side) -> FloatArray:
     result: FloatArray | None = None
     while True:
         if count & 1:
-            result = (
-                mass if result is None else _convolved(result, mass, last, side)
-            )
+            result = mass if result is None else _convolved(result, mass, last, side)
         count >>= 1
         if count == 0:
             assert result is not None

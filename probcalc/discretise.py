@@ -226,8 +226,8 @@ def _atoms_pair(
     nearest = np.rint(position)
     close = np.abs(position - nearest) <= 4.0 * UNIT * np.maximum(np.abs(nearest), 1.0)
     position = np.where(close, nearest, position)
-    first = int(math.floor(position.min()))
-    cells = int(math.floor(position.max())) - first + 1
+    first = math.floor(position.min())
+    cells = math.floor(position.max()) - first + 1
     _check_points(cells + 1, demand)
     if close.all():
         # Every atom is a point: one exact mass.
@@ -313,8 +313,8 @@ def _continuous_pair(law: Distribution, demand: Demand, shift: float) -> Pair:
         end = min(end, max(float(law.iccdf(demand.tail)), start))
     reached = end
     end = min(end + shift, max(demand.cap, start + shift + step)) - shift
-    first = int(math.floor((start + shift) / step))
-    cells = max(int(math.ceil((end + shift) / step)) - first, 1)
+    first = math.floor((start + shift) / step)
+    cells = max(math.ceil((end + shift) / step) - first, 1)
     _check_points(cells + 1, demand)
     edges = (first + 0.5 * np.arange(2 * cells + 1)) * step - shift
     if family is not None:
@@ -420,9 +420,7 @@ def _monotone_halves(
     return mass, np.clip(low, 0.0, half), np.clip(high, 0.0, half)
 
 
-def _excess(
-    law: Distribution, family: Family | None, top: float, tail: float
-) -> float:
+def _excess(law: Distribution, family: Family | None, top: float, tail: float) -> float:
     """Upper bound of E (X - top)+; infinite where it is not known."""
     if family is not None:
         partial = float(family.partial_above(np.array([top]))[0])

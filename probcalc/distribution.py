@@ -364,7 +364,8 @@ class Empirical:
         blocks = "" if self.blocks is None else f", {len(set(self.blocks))} blocks"
         return (
             f"<Empirical: {self.samples.size} runs{blocks}, "
-            f"mean {self.mean():.6g}, range {self.atoms[0]:.6g} to {self.atoms[-1]:.6g}>"
+            f"mean {self.mean():.6g}, "
+            f"range {self.atoms[0]:.6g} to {self.atoms[-1]:.6g}>"
         )
 
     def __eq__(self, other: object) -> bool:

@@ -433,8 +433,14 @@ def _outside(
     up: float,
     span: int,
 ) -> tuple[float, float, float]:
-    """Chernoff bounds on the fine lattice: tilted mass outside [low, end), plain mass
-    at or above `end`, and its mean excess over it in steps."""
+    """Chernoff bounds on the fine lattice.
+
+    Returns
+    -------
+    outside, tail, excess : float
+        Tilted mass outside [low, end); plain mass at or above `end`; its mean excess
+        over `end`, in steps.
+    """
     from probcalc.kernels import convolution as kernel
 
     base = kernel.total_log_mgf(masses, counts, theta)[0]
@@ -589,9 +595,7 @@ def _without_zeros(measure: Measure) -> Measure:
     return Measure(measure.first + low, measure.mass[low : high + 1])
 
 
-def _mix_pair(
-    pairs: Sequence[Pair], weights: Sequence[float], demand: Demand
-) -> Pair:
+def _mix_pair(pairs: Sequence[Pair], weights: Sequence[float], demand: Demand) -> Pair:
     def mixed(measures: Sequence[Measure]) -> Measure:
         first, table = _aligned(measures, demand)
         return Measure(first, np.asarray(weights) @ table)

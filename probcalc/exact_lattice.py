@@ -83,10 +83,7 @@ def quantum(numbers: FloatArray) -> Quantum | None:
     exponent = math.floor(math.log2(smallest))
     candidates = [
         *(2.0**e for e in range(exponent, exponent - 40, -2)),
-        *(
-            10.0**e
-            for e in range(math.floor(math.log10(smallest)) + 1, -16, -1)
-        ),
+        *(10.0**e for e in range(math.floor(math.log10(smallest)) + 1, -16, -1)),
         smallest,
     ]
     for unit in candidates:
@@ -103,7 +100,11 @@ def _multiples(numbers: FloatArray, unit: float) -> np.ndarray | None:
     # Dividing by 10^-k is exact in decimal meaning only through multiplication by the
     # integer power, which is a double up to 10^22.
     inverse = 1.0 / unit
-    ratio = numbers * round(inverse) if inverse > 1.0 and _whole(inverse) else numbers / unit
+    ratio = (
+        numbers * round(inverse)
+        if inverse > 1.0 and _whole(inverse)
+        else numbers / unit
+    )
     nearest = np.rint(ratio)
     if nearest[-1] > MOST or nearest[0] < 1.0:
         return None

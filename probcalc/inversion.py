@@ -140,8 +140,7 @@ class Inversion:
 
     def pdf_bounds(self, x: float) -> tuple[float, float]:
         """Certified bounds of the density at `x`; (0, inf) where there are none."""
-        from probcalc.kernels.bromwich import density_norm
-        from probcalc.kernels.inversion import cgf
+        from probcalc.kernels.inversion import cgf, density_norm
 
         y = self._local(x)
         if not self.lower < y < self.upper:

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import math
 import numbers
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -84,10 +84,10 @@ MAX_CELLS = 2**24
 FINE = 8
 #: Positions this close to a grid point are taken to be on it; accounted as a shift.
 NEAR = 1e-9
-#: A double rounds a value of a distribution function by a few units in its last place.
-#: {E > t} is, in each coordinate of a leaf, an interval or the complement of one, so
-#: that each of its two ends costs one such error per draw.
-CDF_ERROR = 16.0 * UNIT
+#: Relative accuracy that SciPy's distribution functions are taken to have. {E > t} is
+#: in each coordinate of a leaf an interval up to infinity, or the complement of one, so
+#: that P(E > t) is off by the same relative error for each draw of T and of x.
+FUNCTION_ERROR = 2e-12
 
 
 # ------------------------------------------------------------------ expressions
@@ -717,7 +717,7 @@ class _Cell(NamedTuple):
 
 
 def _rounded(x: FloatArray, steps: _Steps, rounding: int) -> FloatArray:
-    """x on columns, where it is to lie on them."""
+    """Put x on columns, where it is to lie on them."""
     if rounding == 0:
         return x
     at = _whole(x / steps.column)
@@ -913,8 +913,8 @@ def _profiles(program: _Program, row: float, tail: float, rounding: int) -> Any:
     from probcalc.kernels.joint import PHASE_ERROR, Profile, profile, transform_error
 
     each = program.each(tail)
-    # Coefficients of the atoms, of x', and the distribution functions they come from.
-    error = PHASE_ERROR + transform_error(2**16) + CDF_ERROR
+    # Coefficients of the atoms and of x'.
+    error = PHASE_ERROR + transform_error(2**16)
     leaves = {}
     for i, leaf in program.leaves.items():
         axis = _time_axis(leaf, row, each, rounding)
@@ -955,9 +955,10 @@ def _steps(program: _Program, weight: float, grid: int, tail: float) -> _Steps:
 
     each = program.each(tail)
     widths = {i: _widths(v, weight, each) for i, v in program.leaves.items()}
-    row, column = (
-        math.sqrt(program.total(lambda i: widths[i][k] ** 2)) for k in (0, 1)
-    )
+    row = math.sqrt(program.total(lambda i: widths[i][0] ** 2))
+    column = math.sqrt(program.total(lambda i: widths[i][1] ** 2))
+    if row == 0.0:  # constants, but not of one value
+        row = max(_latest(leaf, each) for leaf in program.leaves.values()) or 1.0
     exact_row, exact_column = _exact_steps(program)
 
     def rows_at(step: float) -> int:
@@ -975,21 +976,21 @@ def _steps(program: _Program, weight: float, grid: int, tail: float) -> _Steps:
         low, high, _ = _columns(cells, step, math.log(tail / 4.0))
         return high - low + 1
 
-    def fits(exact: float, constant: bool, points_at: Callable[[float], int]) -> int:
-        """Points that the exact step needs; zero where that is too many."""
-        if constant:
-            return 1
-        needed = points_at(exact) if exact > 0.0 else 0
+    def fits(step: float, points_at: Callable[[float], int]) -> int:
+        """Points that an exact step needs; zero where that is too many."""
+        needed = points_at(step) if step > 0.0 else 0
         return needed if needed <= 2 * grid else 0
 
-    found_row = exact_row if row > 0.0 else 1.0
-    rows = fits(exact_row, row == 0.0, rows_at)
+    found_row, found_column = exact_row, exact_column
+    rows = fits(exact_row, rows_at)
     if not rows:
         found_row = _fitted(row / grid, grid, rows_at)
-    columns = fits(exact_column, column == 0.0, columns_at)
-    found_column = exact_column if column > 0.0 else 1.0
-    if not columns:
-        found_column = _fitted(column / grid, grid, columns_at)
+    if column == 0.0:  # every x is its own origin
+        found_column, columns = 1.0, 1
+    else:
+        columns = fits(exact_column, columns_at)
+        if not columns:
+            found_column = _fitted(column / grid, grid, columns_at)
     # What one of the two does not need is left to the other, up to four times as much.
     # Else T gets the more rows the more its noise counts: about two times sqrt(path)
     # rows, against two columns for x (`smear`).
@@ -1010,10 +1011,18 @@ def _steps(program: _Program, weight: float, grid: int, tail: float) -> _Steps:
     return _Steps(found_row, found_column, rows > 0, columns > 0)
 
 
+def _latest(leaf: JointLeaf, tail: float) -> float:
+    """Largest T of a leaf that counts."""
+    if isinstance(leaf, JointRuns):
+        return float(leaf.time.max())
+    values = leaf.known[0].values
+    if values is not None:
+        return float(values[0].max())
+    return leaf.known[0].range(tail)[1]
+
+
 def _fitted(guess: float, points: int, points_at: Callable[[float], int]) -> float:
-    """Step at which about so many points are needed; 1 for a constant."""
-    if guess == 0.0:
-        return 1.0
+    """Step at which about so many points are needed."""
     for _ in range(4):
         needed = points_at(guess)
         guess *= max(needed, 2) / points
@@ -1108,8 +1117,8 @@ class _Line(NamedTuple):
 
     Attributes
     ----------
-    error : float
-        Rounding error of the mass above any point.
+    error, relative : float
+        Rounding error of the mass above any point, absolute and relative to it.
     missing, extra : float
         Mass absent, and mass put where it is not.
     shifted : float
@@ -1134,6 +1143,7 @@ class _Line(NamedTuple):
     mass: FloatArray
     origin: float
     error: float
+    relative: float
     missing: float
     extra: float
     shifted: float
@@ -1148,7 +1158,12 @@ class _Line(NamedTuple):
 
 
 def _axis_line(
-    axis: _Axis, step: float, mean: float, variance: float, error: float, excess: float
+    axis: _Axis,
+    step: float,
+    mean: float,
+    variance: float,
+    relative: float,
+    excess: float,
 ) -> _Line:
     noise = step * step if axis.noisy else 0.0
 
@@ -1160,7 +1175,8 @@ def _axis_line(
         axis.first,
         axis.mass,
         axis.origin,
-        error,
+        0.0,
+        relative,
         axis.above,
         axis.below,
         axis.shifted,
@@ -1198,7 +1214,7 @@ def _leaf_lines(
             continue
         mean, variance = factor * law.mean, factor**2 * law.variance
         excess = abs(factor) * law.excess(tail)
-        out.append(_axis_line(axis, step, mean, variance, CDF_ERROR, excess))
+        out.append(_axis_line(axis, step, mean, variance, FUNCTION_ERROR, excess))
     return out
 
 
@@ -1252,6 +1268,7 @@ def _surface_line(
         mass,
         start,
         surface.error,
+        FUNCTION_ERROR * sum(program.draws),
         surface.missing,
         surface.extra,
         surface.shifted + NEAR * step,
@@ -1550,6 +1567,8 @@ def _exact_result(root: Joint, weight: float, grid: int, tail: float) -> _Result
     if not (steps.exact and steps.rows_exact):
         return None
     surface = _surface(program, weight, steps, tail, 0)
+    if any(surface.on.values()):
+        return None
     rows, columns = surface.mass.shape
     mass = np.roll(surface.mass, -surface.turn, axis=1)
     times = weight * steps.row * (surface.first + np.arange(rows))

@@ -186,8 +186,8 @@ class Lattice:
         """E X; infinite or undefined (NaN) where mass was lost."""
         if self.lost_above > 0.0 or self.lost_below > 0.0:
             both = self.lost_above > 0.0 and self.lost_below > 0.0
-            return float("nan") if both else (
-                np.inf if self.lost_above > 0.0 else -np.inf
+            return (
+                float("nan") if both else (np.inf if self.lost_above > 0.0 else -np.inf)
             )
         k = np.arange(self.mass.size)
         return self.step * (self.offset + float(self.mass @ k) / float(self.mass.sum()))

@@ -3,7 +3,8 @@
 For a quantile the planner tries, cheapest and narrowest first,
 
 1. a constant; a closed form; the inversion of a transform (`probcalc.pointwise`);
-2. the exact lattice, where all parts are multiples of one quantum;
+2. the list of outcomes, where they are few (`probcalc.atoms`); the exact lattice,
+   where all parts are multiples of one quantum;
 3. a pair of lattices, increasing-convex or first-order (`probcalc.evaluate`), refined
    until the bracket is as narrow as asked or the memory is used up.
 
@@ -19,12 +20,13 @@ from fractions import Fraction
 
 import numpy as np
 
+from probcalc.atoms import MERGE, Atoms, atoms_law
 from probcalc.discretise import UNIT
 from probcalc.distribution import Constant, Quantile, levels
 from probcalc.errors import InputError, ToleranceError
 from probcalc.evaluate import non_negative
 from probcalc.exact_lattice import Quantum, quantum_of
-from probcalc.extent import blur, points_allowed, reach
+from probcalc.extent import blur, points_allowed, reach, total_copies
 from probcalc.moments_of import moments_of
 from probcalc.nodes import Leaf, Node, Product, Scale, Shared, Sum
 from probcalc.pointwise import Pointwise, closed, crossing, pointwise
@@ -37,6 +39,7 @@ __all__ = ["AIM", "EXACT", "prepared", "quantile", "quantiles"]
 #: Aim where no tolerance is asked.
 AIM = 1e-4
 EXACT = "exact lattice"
+LISTED = "listed outcomes"
 
 
 def quantile(
@@ -91,7 +94,7 @@ def _shared_exact(
     """Answers that one exact lattice gives to several levels, where it does."""
     if pointwise(root) is not None or isinstance(root, Product):
         return {}
-    quantum = quantum_of(root)
+    quantum = None if atoms_law(root) is not None else quantum_of(root)
     if quantum is None:
         return {}
     smallest = min(min(level) for level in asked)
@@ -195,6 +198,9 @@ def _independent(root: Node, p: float, sf: float, rtol: float, memory: int) -> B
         return _pointwise_bracket(root, points, p, sf)
     if isinstance(root, Product):
         return _product_bracket(root, p, sf, rtol, memory)
+    listed = atoms_law(root)
+    if listed is not None:
+        return _listed_bracket(root, listed, sf)
     quantum = quantum_of(root)
     if quantum is not None:
         exact = _exact_bracket(root, quantum, p, sf, memory)
@@ -277,6 +283,21 @@ def _pointwise_bracket(root: Node, points: Pointwise, p: float, sf: float) -> Br
 def _widened(low: float, high: float) -> tuple[float, float]:
     """Arguments of closed forms are standardised: two roundings, four units a side."""
     return low - 4.0 * UNIT * 2.0 * abs(low), high + 4.0 * UNIT * 2.0 * abs(high)
+
+
+def _listed_bracket(root: Node, listed: Atoms, sf: float) -> Bracket:
+    """The smallest outcome with P(X > x) <= sf, from the list of outcomes."""
+    values, mass = listed
+    above = np.append(np.cumsum(mass[:0:-1])[::-1], 0.0)
+    slack = (8.0 + total_copies(root) + values.size) * UNIT
+    low = int(np.argmax(above * (1.0 - slack) <= sf))
+    high = int(np.argmax(above * (1.0 + slack) <= sf))
+    quantum = quantum_of(root)
+    exact = quantum is not None and quantum.exact
+    pad = 0.0 if exact else 2.0 * MERGE * blur(root)
+    name = LISTED if low == high else "rounding at an atom's edge of a listed law"
+    value = float(values[low])
+    return Bracket(value - pad, float(values[high]) + pad, value, name)
 
 
 def _exact_bracket(

@@ -116,9 +116,7 @@ def _function(
             return lambda t: _maximum([(f(t), n) for f, n in parts])
         case Min():
             parts = [(known[id(part)], n) for part, n in node.parts]
-            return lambda t: _flipped(
-                _maximum([(_flipped(f(t)), n) for f, n in parts])
-            )
+            return lambda t: _flipped(_maximum([(_flipped(f(t)), n) for f, n in parts]))
         case Mix():
             weighted = [
                 (known[id(part)], w)
@@ -164,7 +162,9 @@ def _maximum(answers: list[tuple[Answer, int]]) -> Answer:
         return n * math.log(c) if c > 0.0 else -math.inf
 
     slack = 4.0 * FUNCTION_ACCURACY
-    low = math.fsum(log_at_most(c_low, s_high, n) for (_, s_high, c_low, _), n in answers)
+    low = math.fsum(
+        log_at_most(c_low, s_high, n) for (_, s_high, c_low, _), n in answers
+    )
     high = math.fsum(
         log_at_most(c_high, s_low, n) for (s_low, _, _, c_high), n in answers
     )
@@ -237,7 +237,7 @@ def crossing(
 def _edge(
     holds: Callable[[float], bool], start: float, span: float, side: float
 ) -> float:
-    """Bisect for the end of where `holds` (true to the left); its inner or outer end."""
+    """End of where `holds` (true to its left), by bisection; inner or outer end."""
     step = span
     if holds(start):
         low = start

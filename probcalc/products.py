@@ -92,7 +92,9 @@ class ProductSurvival:
                 larger = at / self.cells.right * (1.0 - fuzz)
                 low[i] = self._lower(smaller) @ self.cells.mass
                 high[i] = self.part.bounds(larger, 2.0)[1] @ self.cells.mass
-        return low * (1.0 - slack), np.minimum(high * (1.0 + slack) + self.cells.above, 1.0)
+        return low * (1.0 - slack), np.minimum(
+            high * (1.0 + slack) + self.cells.above, 1.0
+        )
 
     def _lower(self, at: FloatArray) -> FloatArray:
         finite = np.isfinite(at)
@@ -148,7 +150,7 @@ def product_pair(node: Product, demand: Demand) -> Pair:
     survival = LatticeSurvival(evaluate(node.part, inner_demand), True, 1.0)
     top = survival.pair.upper.last * survival.pair.step * float(cells.right.max())
     top = min(top, demand.cap)
-    points = int(math.ceil(top / demand.step)) + 2
+    points = math.ceil(top / demand.step) + 2
     if points > demand.points or points * cells.mass.size > 40 * demand.points:
         raise ToleranceError(
             f"product of {points} points by {cells.mass.size} cells, "

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from probcalc.discretise import Demand
+from probcalc.atoms import MERGE, Atoms, atoms_law
+from probcalc.composed import MEMORY
+from probcalc.discretise import UNIT, Demand
 from probcalc.distribution import Bounds, Constant, Probability, levels
 from probcalc.errors import InputError, ToleranceError
 from probcalc.evaluate import evaluate
@@ -24,7 +26,17 @@ from probcalc.extent import (
     total_copies,
 )
 from probcalc.moments_of import moments_of
-from probcalc.nodes import Leaf, Min, Node, Scale, Shared, Sum, postorder
+from probcalc.nodes import (
+    Leaf,
+    Min,
+    Mix,
+    Node,
+    Product,
+    Scale,
+    Shared,
+    Sum,
+    postorder,
+)
 from probcalc.planner import AIM, prepared
 from probcalc.pointwise import Pointwise, pointwise
 from probcalc.refine import exact_survival, order_for, refined, refined_at
@@ -42,6 +54,9 @@ __all__ = [
     "probability_above",
     "variance",
 ]
+
+#: Points up to which each is worked out on its own.
+FEW = 4
 
 
 def probability_above(
@@ -67,6 +82,9 @@ def _sf_bounds(
         return conditioned_sf(root, left, t, rtol, memory, _sf_bounds)
     bottom, top = support(root)
     quantum = quantum_of(root)
+    listed = atoms_law(root)
+    if listed is not None:
+        return _listed_sf(root, listed, quantum, t)
     if quantum is not None and quantum.exact:
         survival = exact_survival(root, quantum, 1e-9, memory)
         if survival is not None:
@@ -88,6 +106,21 @@ def _sf_bounds(
         found = root.law.probability_above(t)  # type: ignore[attr-defined]
         return found.lower, found.upper, found.value
     return _refined_sf(root, quantum, t, rtol, memory)
+
+
+def _listed_sf(
+    root: Node, listed: Atoms, quantum: Quantum | None, t: float
+) -> tuple[float, float, float]:
+    """P(X > t) from the list of outcomes; outcomes within rounding of t count as t."""
+    values, mass = listed
+    exact = quantum is not None and quantum.exact
+    pad = 0.0 if exact else 2.0 * MERGE * blur(root)
+    slack = (8.0 + total_copies(root) + values.size) * UNIT
+    sure = float(mass[values > t + pad].sum())
+    possible = float(mass[values > t - pad].sum())
+    low = max(sure * (1.0 - slack), 0.0)
+    high = min(possible * (1.0 + slack), 1.0)
+    return low, high, min(max(sure, low), high)
 
 
 def _middle(points: Pointwise, t: float) -> tuple[float, float]:
@@ -140,13 +173,14 @@ def _refined_sf(
 
 def cdf(node: Node, x: npt.ArrayLike, *, above: bool) -> Any:
     """P(X <= x) or P(X > x), elementwise: midpoints of certified bounds."""
-    from probcalc.composed import MEMORY
-
     values = np.asarray(x, dtype=float)
     root, left = prepared(node)
     points = None if left else pointwise(root)
     bottom, top = support(root)
     out = np.empty(values.size)
+    table = None
+    if values.size > FEW and points is None and not left:
+        table = _table(root, values, bottom, top)
     for i, t in enumerate(values.ravel()):
         if math.isnan(t):
             out[i] = math.nan
@@ -154,10 +188,32 @@ def cdf(node: Node, x: npt.ArrayLike, *, above: bool) -> Any:
             out[i] = float((t < bottom) == above)
         elif points is not None:
             out[i] = _middle(points, float(t))[0 if above else 1]
+        elif table is not None and not math.isnan(table[i]):
+            out[i] = table[i] if above else 1.0 - table[i]
         else:
             s = _sf_bounds(node, float(t), 1e-4, MEMORY)[2]
             out[i] = s if above else 1.0 - s
     return out.reshape(values.shape)[()]
+
+
+def _table(
+    root: Node, values: npt.NDArray[np.float64], bottom: float, top: float
+) -> npt.NDArray[np.float64] | None:
+    """P(X > t) at many points from one lattice; NaN where its bounds are too wide."""
+    inside = values.ravel()
+    inside = np.where((inside >= bottom) & (inside < top), inside, np.nan)
+    if np.isnan(inside).all():
+        return None
+    try:
+        survival = refined_at(root, float(np.nanmax(inside)), 1e-9, 1e-4, MEMORY)
+    except ToleranceError:
+        return None
+    known = np.flatnonzero(~np.isnan(inside))
+    low, high = survival.bounds(inside[known], 1.12)
+    good = high - low <= 1e-3 * np.minimum(high, 1.0 - low) + 1e-12
+    out = np.full(inside.size, np.nan)
+    out[known[good]] = 0.5 * (low + high)[good]
+    return out
 
 
 def pdf(node: Node, x: npt.ArrayLike) -> Any:
@@ -183,17 +239,57 @@ def pdf(node: Node, x: npt.ArrayLike) -> Any:
 
 def mean_bounds(node: Node) -> Bounds:
     """See `probcalc.composed.Composed.mean_bounds`."""
-    from probcalc.composed import MEMORY
-
     root, left = prepared(node)
     if left:
         from probcalc.conditioning import conditioned_mean
 
         return conditioned_mean(root, left, mean_bounds)
+    return _mean_of(root)
+
+
+def _mean_of(root: Node) -> Bounds:
+    """Mean of independent parts: linear through sums and scales."""
     known = moments_of(root)
     if known is not None:
-        size = 1e-13 * abs(known[0])
+        size = 1e-13 * abs(known[0]) if math.isfinite(known[0]) else 0.0
         return Bounds(known[0], known[0] - size, known[0] + size, "certified")
+    match root:
+        case Sum():
+            parts = [(_mean_of(part), n) for part, n in root.parts]
+            return _combined(parts, root.constant)
+        case Scale():
+            return _combined([(_mean_of(root.part), root.factor)], 0.0)
+        case Mix():
+            means = [_mean_of(part) for part in root.parts]
+            return _combined(list(zip(means, root.weights, strict=True)), 0.0)
+        case Product():
+            factor = float(root.factor.law.mean())
+            return _combined([(_mean_of(root.part), factor)], 0.0)
+        case _:
+            return _extreme_mean(root)
+
+
+def _combined(parts: list[tuple[Bounds, float]], constant: float) -> Bounds:
+    values = [math.fsum([constant, *(n * b.value for b, n in parts)])]
+    values.append(math.fsum([constant, *(n * b.lower for b, n in parts)]))
+    values.append(math.fsum([constant, *(n * b.upper for b, n in parts)]))
+    size = 1e-13 * max(abs(v) if math.isfinite(v) else 0.0 for v in values)
+    certified = all(b.kind == "certified" for b, _ in parts)
+    return Bounds(
+        values[0],
+        values[1] - size,
+        values[2] + size,
+        "certified" if certified else "estimate",
+    )
+
+
+def _extreme_mean(root: Node) -> Bounds:
+    """Mean of a maximum or minimum: from outcomes, a lattice, or by quadrature."""
+    listed = atoms_law(root)
+    if listed is not None:
+        mean = float(listed[0] @ listed[1]) / float(listed[1].sum())
+        size = 1e-12 * float(np.abs(listed[0]).max())
+        return Bounds(mean, mean - size, mean + size, "certified")
     low_end, _ = support(root)
     best: Bounds | None = None
     tolerance = 1e-3
@@ -241,7 +337,9 @@ def _integrated_mean(root: Node) -> Bounds:
     points = pointwise(root)
     low, _ = support(root)
     if points is None or not math.isfinite(low):
-        raise ToleranceError("mean: no lattice fits in memory")
+        raise ToleranceError(
+            "mean: the tails are too heavy for a lattice, and no closed form is known"
+        )
     from scipy import integrate
 
     # E X = low + integral of P(X > t), over decades of t - low.
@@ -258,19 +356,32 @@ def _integrated_mean(root: Node) -> Bounds:
 
 def variance(node: Node) -> float:
     """Var X; exact from the parts where it follows, else from a fine lattice."""
-    from probcalc.composed import MEMORY
-
     root, left = prepared(node)
     if left:
         from probcalc.conditioning import conditioned_variance
 
         return conditioned_variance(root, left, mean_bounds, variance)
+    return _variance_of(root)
+
+
+def _variance_of(root: Node) -> float:
     known = moments_of(root)
     if known is not None:
         return known[1]
-    if any(
-        math.isinf(float(leaf.law.variance())) for leaf in leaves_of(root)
-    ) and not any(isinstance(n, Min) for n in postorder(root)):
+    match root:
+        case Sum():
+            return math.fsum(n * _variance_of(part) for part, n in root.parts)
+        case Scale():
+            return root.factor**2 * _variance_of(root.part)
+        case _:
+            pass
+    listed = atoms_law(root)
+    if listed is not None:
+        weight = listed[1] / listed[1].sum()
+        return float(weight @ (listed[0] - float(weight @ listed[0])) ** 2)
+    if any(math.isinf(float(leaf.law.variance())) for leaf in leaves_of(root)) and (
+        not any(isinstance(n, Min) for n in postorder(root))
+    ):
         return math.inf
     survival = _whole(root, 1e-4, MEMORY)
     # The spread of the upper mass is too large by about what the lower is too small.
@@ -308,6 +419,9 @@ def expected_shortfall(
             )
         case _:
             pass
+    listed = atoms_law(root)
+    if listed is not None:
+        return _listed_shortfall(listed, above)
     quantum = quantum_of(root)
     small = min(level, above)
     if quantum is not None:
@@ -338,6 +452,15 @@ def expected_shortfall(
             f"expected shortfall at sf={above:.6g}: no lattice fits in {memory} bytes"
         )
     return best
+
+
+def _listed_shortfall(listed: Atoms, sf: float) -> Bounds:
+    """Mean of the worst share of listed outcomes, the last one counted in part."""
+    values, mass = listed[0][::-1], listed[1][::-1]
+    taken = np.minimum(np.cumsum(mass), sf)
+    value = float(values @ np.diff(taken, prepend=0.0)) / sf
+    size = 1e-12 * max(abs(float(values[0])), abs(float(values[-1])))
+    return Bounds(value, value - size, value + size, "certified")
 
 
 def _shortfall_survival(
@@ -376,13 +499,13 @@ def lattice(node: Node, step: float | None, *, memory: int) -> Lattice:
     if step is None:
         if quantum is None:
             raise InputError("lattice: give a step, the parts have no common quantum")
-        step = quantum
+        step = quantum.step
     elif not (math.isfinite(step) and step > 0.0):
         raise InputError(f"lattice: step must be positive, got {step!r}")
     demand = Demand(step, "first", math.inf, 1e-15, points_allowed(memory), 1e-6)
     pair = evaluate(root, demand)
     upper = pair.upper
-    exact = quantum is not None and abs(quantum / step - round(quantum / step)) < 1e-12
+    exact = quantum is not None and (quantum.step / step).is_integer()
     total = float(upper.mass.sum())
     mass = upper.mass / total
     return Lattice(

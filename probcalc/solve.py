@@ -75,9 +75,7 @@ class LatticeSurvival:
         """Bracket of the smallest x with P(X > x) <= sf; infinite where open."""
         pair = self.pair
         cross = (
-            self._convex_crossing
-            if pair.order == "convex"
-            else self._first_crossing
+            self._convex_crossing if pair.order == "convex" else self._first_crossing
         )
         low, high = cross(sf, pair.tail)
         if not (self.exact_caps and high < pair.exact_below) and pair.cut > 0.0:

@@ -235,7 +235,7 @@ def _standing_once(shared: Shared, entry: Entry) -> Node:
 def _grouped(
     node: Sum, shared: Shared, entries: Mapping[int, Entry | None]
 ) -> Node | None:
-    """v A + v B + C = v (A + B) + C: only some parts have the factor."""
+    """V A + v B + C = v (A + B) + C: only some parts have the factor."""
     inner: list[tuple[Node, int]] = []
     free: list[tuple[Node, int]] = []
     for part, copies in node.parts:
@@ -266,9 +266,8 @@ def _factor_one(root: Node, shared: Shared) -> Node | None:
             holds[id(node)] = 0
             continue
         entries[id(node)] = _entry(node, name, entries)
-        holds[id(node)] = (
-            int(isinstance(node, Shared) and node.name == name)
-            + sum(holds[id(part)] for part, _ in children(node))
+        holds[id(node)] = int(isinstance(node, Shared) and node.name == name) + sum(
+            holds[id(part)] for part, _ in children(node)
         )
     lowest = root
     while True:
@@ -297,7 +296,9 @@ def _factor_one(root: Node, shared: Shared) -> Node | None:
             continue
         parts = children(node)
         if parts and any(done.get(id(p), p) is not p for p, _ in parts):
-            done[id(node)] = with_parts(node, {id(p): done.get(id(p), p) for p, _ in parts})
+            done[id(node)] = with_parts(
+                node, {id(p): done.get(id(p), p) for p, _ in parts}
+            )
         else:
             done[id(node)] = node
     return done[id(root)]
