@@ -47,9 +47,9 @@ __all__ = [
     "window",
 ]
 
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
-Spectrum = npt.NDArray[np.complex128]
+FloatArray = npt.NDArray[Any]
+IntArray = npt.NDArray[Any]
+Spectrum = npt.NDArray[Any]
 Function = Callable[[FloatArray], FloatArray]
 
 UNIT = 2.0**-53
@@ -127,7 +127,8 @@ def circle_spectra(
 def line_spectrum(mass: FloatArray, period: int, frequencies: int) -> Spectrum:
     """First Fourier coefficients of a mass on a circle of `period` points."""
     cyclic = _cyclic(mass[:, None], period)[:, 0]
-    return scipy.fft.rfft(cyclic, workers=1)[:frequencies]
+    spectrum: Any = scipy.fft.rfft(cyclic, workers=1)
+    return spectrum[:frequencies]
 
 
 def _cyclic(a: Any, length: int) -> Any:
@@ -348,7 +349,8 @@ def _sum_profile(parts: list[tuple[Profile, int]], log_tail: float) -> Profile:
     for p, n in parts:
         spectrum = line_spectrum(p.mass, length, length)
         product = product * _repeated(spectrum, n, np.multiply)
-    mass = np.roll(scipy.fft.irfft(product, length), -(low % length))
+    whole_mass: Any = scipy.fft.irfft(product, length, workers=1)
+    mass = np.roll(whole_mass, -(low % length))
     mass = np.maximum(mass[: high - low + 1], 0.0)
     # Transform of each operand: gamma |p|_2 in l2 (at most the norm of its row masses,
     # at any frequency), times its count, all other factors being at most 1; the
@@ -468,7 +470,7 @@ def _max_step(state: Any, a: Spectrum, part: Profile, count: int, _: Profile) ->
     return one if state is None else _both(state, one)
 
 
-def _sum_step(state: Any, a: Spectrum, part: Profile, count: int, own: Profile) -> Any:
+def _sum_step(state: Any, a: Any, part: Profile, count: int, own: Profile) -> Any:
     if a.shape[0] > 1:
         a = scipy.fft.fft(_cyclic(a, own.length), axis=0, overwrite_x=True, workers=1)
     f = _repeated(a, count, np.multiply)
@@ -592,7 +594,7 @@ def unfold(
         # mass of bin k = integral of density(y) hat(y - k): the hat's transform.
         hat = np.sinc(np.arange(kernel.size) / bins) ** 2
         spectrum = spectrum * (kernel * hat)
-    mass = scipy.fft.irfft(spectrum, bins, axis=1, workers=1)
+    mass: Any = scipy.fft.irfft(spectrum, bins, axis=1, workers=1)
     # An arc has at most `bins` bins: their errors sum to sqrt(bins) times their l2
     # norm, which is gamma (and the kernel's 40 u) times that of the row.
     norms = np.sqrt(np.einsum("ij,ij->i", mass, mass))
@@ -632,7 +634,7 @@ def fold(
             x = mass[i, (k + turn) % columns]
             if x != 0.0:
                 at = row_step * i + column_step * k
-                j = int(math.floor(at))
+                j = math.floor(at)
                 f = at - j
                 out[j] += (1.0 - f) * x
                 if f > 0.0:
@@ -712,7 +714,7 @@ def noise_tail(
         # at most h(y_0) + sum over j of (h(y_j+1) - h(y_j)) P(Y > y_j), and P(Y > y_J).
         # h from a table: at the entry before, since the tail of Z falls.
         z = np.maximum(c[..., None] - y, 0.0)
-        fine = 0.05 * width
+        fine = max(0.05 * width, 1e-5 * float(z.max()))
         table = alone(fine * np.arange(int(z.max() / fine) + 1.0))
         h = table[(z / fine).astype(np.int64)]
         steps = np.diff(h, axis=-1) @ beyond[:-1]

@@ -62,7 +62,7 @@ __all__ = [
 ]
 
 #: Default limit of the memory that working out one answer may take, in bytes.
-MEMORY = 2**30
+MEMORY = 2**28
 #: More copies than this are refused: the answer would be a normal law anyway.
 MAX_COPIES = 10**9
 
@@ -537,9 +537,8 @@ def _each(p: npt.ArrayLike, answer: Callable[[float], float]) -> Any:
     import numpy as np
 
     values = np.asarray(p, dtype=float)
-    if values.ndim == 0:
-        return answer(float(values))
-    return np.array([answer(float(v)) for v in values.ravel()]).reshape(values.shape)
+    found = [math.nan if math.isnan(v) else answer(v) for v in values.ravel().tolist()]
+    return found[0] if values.ndim == 0 else np.array(found).reshape(values.shape)
 
 
 def _composed(law: Operand, where: str) -> Composed:

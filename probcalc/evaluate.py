@@ -109,13 +109,16 @@ def _asked_parts(node: Node) -> list[Node]:
 
 def _carrier(node: Sum) -> tuple[Node, int] | None:
     """The leaf that takes a sum's constant upon itself, to be rounded with it once."""
-    if node.constant == 0.0:
+    able = [
+        pair
+        for pair in node.parts
+        if isinstance(pair[0], Leaf | Shared)
+        and not hasattr(pair[0].law, "lattice_bounds")
+    ]
+    if not able or (node.constant == 0.0 and len(node.parts) == 1):
         return None
-    for pair in node.parts:
-        part = pair[0]
-        if isinstance(part, Leaf | Shared) and not hasattr(part.law, "lattice_bounds"):
-            return pair
-    return None
+    # The widest: its rounding is of second order, whatever it carries.
+    return max(able, key=lambda pair: float(pair[0].law.variance()))  # type: ignore[union-attr]
 
 
 def _node_pair(node: Node, demand: Demand, done: Done) -> Pair:
@@ -159,19 +162,42 @@ def _order(pairs: Sequence[Pair], demand: Demand) -> Order:
 
 def _sum_pair(node: Sum, demand: Demand, of: Callable[[Node], Pair]) -> Pair:
     carrier = _carrier(node)
+    constant = node.constant
     pairs: list[tuple[Pair, int]] = []
     for pair in node.parts:
         part, count = pair
         if pair is carrier:
-            assert isinstance(part, Leaf | Shared)
-            own = leaf_pair(part.law, demand, node.constant / count)
-            pairs.append((own, count))
-        else:
+            continue
+        centre = _centre(part, demand) if carrier is not None else None
+        if centre is None:
             pairs.append((of(part), count))
+        else:
+            assert isinstance(part, Leaf | Shared)
+            constant += count * centre
+            pairs.append((leaf_pair(part.law, demand, -centre), count))
+    if carrier is not None:
+        part, count = carrier
+        assert isinstance(part, Leaf | Shared)
+        pairs.append((leaf_pair(part.law, demand, constant / count), count))
+        return convolved(pairs, demand)
     total = convolved(pairs, demand)
-    if node.constant != 0.0 and carrier is None:
-        total = _shifted(total, node.constant)
-    return total
+    return total if constant == 0.0 else _shifted(total, constant)
+
+
+def _centre(part: Node, demand: Demand) -> float | None:
+    """Mean of a leaf that is narrow beside the step, to be put on a lattice point.
+
+    Rounding such a law down would lose up to a step of the sum; about its mean both
+    bounds keep it. The carrier takes the mean over.
+    """
+    if demand.order != "convex" or not isinstance(part, Leaf | Shared):
+        return None
+    if hasattr(part.law, "lattice_bounds"):
+        return None
+    mean, variance = float(part.law.mean()), float(part.law.variance())
+    if not (math.isfinite(mean) and variance < 16.0 * demand.step**2):
+        return None
+    return mean
 
 
 def _shifted(pair: Pair, constant: float) -> Pair:

@@ -17,6 +17,7 @@ it is smeared once, by a kernel whose law is known. Both kinds of noise are take
 the result by `probcalc.kernels.joint.bracket`. For few leaves T is also rounded down,
 and up, which gives laws surely below and above, and the narrower bound counts.
 """
+
 from __future__ import annotations
 
 import math
@@ -28,7 +29,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from probcalc.composed import MEMORY, Composed, maximum, repeat, scale, sum_of
+from probcalc.composed import (
+    MEMORY,
+    Composed,
+    maximum,
+    repeat,
+    scale,
+    shift,
+    sum_of,
+)
 from probcalc.distribution import (
     Bounds,
     Constant,
@@ -45,6 +54,7 @@ from probcalc.distribution import (
 from probcalc.errors import InputError, ToleranceError
 from probcalc.families import Family, family_of
 from probcalc.lattice import Lattice, LatticeBounds
+from probcalc.nodes import Leaf, Max, Node, Sum, postorder
 
 if TYPE_CHECKING:
     from probcalc.kernels.joint import Smear
@@ -63,8 +73,8 @@ __all__ = [
     "weighted",
 ]
 
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
+FloatArray = npt.NDArray[Any]
+IntArray = npt.NDArray[Any]
 
 UNIT = 2.0**-53
 #: Rows and columns of the grid unless asked otherwise.
@@ -73,8 +83,10 @@ GRID = 512
 ENUMERATE = 4_000_000
 #: The same for a part inside a larger expression, where each costs a grid operation.
 ENUMERATE_PART = 65_536
-#: Nodes times grid points that one answer may cost when no tolerance is demanded.
-WORK = 2**25
+#: Nodes times grid points that one answer may cost when no tolerance is demanded, and
+#: what reading the result off the grid costs in nodes.
+WORK = 2**28
+READING = 15
 #: Up to so many draws T and x are also rounded down and up.
 FEW = 6
 #: More copies, and longer grids for one law, are refused.
@@ -197,9 +209,9 @@ class JointRuns:
         that are negative or sum to zero.
     """
 
-    time: FloatArray
-    x: FloatArray
-    weights: FloatArray | None = None
+    time: Any
+    x: Any
+    weights: Any = None
 
     def __post_init__(self) -> None:
         time = as_samples(self.time, where="joint runs, time")
@@ -253,9 +265,9 @@ class JointAffine:
         Law of x' in J.
     """
 
-    time_law: Distribution
+    time_law: Any
     slope: float
-    x_law: Distribution = 0.0  # type: ignore[assignment]
+    x_law: Any = 0.0
     known: tuple[KnownLaw, KnownLaw] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -277,8 +289,8 @@ class JointIndependent:
         Laws of T in s and of x in J.
     """
 
-    time_law: Distribution
-    x_law: Distribution
+    time_law: Any
+    x_law: Any
     known: tuple[KnownLaw, KnownLaw] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -477,9 +489,7 @@ def _listed(root: Joint) -> _Atoms:
     return _folded(root, _outcomes, _combined)
 
 
-def _combined(
-    node: JointSum | JointMaximum, parts: list[tuple[_Atoms, int]]
-) -> _Atoms:
+def _combined(node: JointSum | JointMaximum, parts: list[tuple[_Atoms, int]]) -> _Atoms:
     result: _Atoms | None = None
     for atoms, count in parts:
         times = count
@@ -985,9 +995,15 @@ def _steps(program: _Program, weight: float, grid: int, tail: float) -> _Steps:
     rows = fits(exact_row, rows_at)
     if not rows:
         found_row = _fitted(row / grid, grid, rows_at)
-    if column == 0.0:  # every x is its own origin
+    lines = [v for v in program.leaves.values() if not _listable(v)]
+    slope = max(
+        (abs(v.slope) for v in lines if not isinstance(v, JointRuns)), default=0
+    )
+    if column == 0.0 and slope == 0.0:  # every x is its own origin
         found_column, columns = 1.0, 1
     else:
+        # A constant T is split between two rows; with it goes a line through it.
+        column = max(column, slope * found_row)
         columns = fits(exact_column, columns_at)
         if not columns:
             found_column = _fitted(column / grid, grid, columns_at)
@@ -1025,7 +1041,9 @@ def _fitted(guess: float, points: int, points_at: Callable[[float], int]) -> flo
     """Step at which about so many points are needed."""
     for _ in range(4):
         needed = points_at(guess)
-        guess *= max(needed, 2) / points
+        if needed <= 2:
+            break  # all but constant
+        guess *= needed / points
         if 0.8 * points <= needed <= 1.25 * points:
             break
     return guess
@@ -1089,10 +1107,12 @@ def _surface(
     shifted = program.total(lambda i: cells[i].shifted)
     shifted += sum(program.draws) * 2.0 * bins * steps.column / DYADIC
     reach = program.total(
-        lambda i: weight * steps.row * cells[i].height
-        + sum(m.size for m in cells[i].lines(steps.column / fine))
-        * steps.column
-        / fine
+        lambda i: (
+            weight * steps.row * cells[i].height
+            + sum(m.size for m in cells[i].lines(steps.column / fine))
+            * steps.column
+            / fine
+        )
     )
     return _Surface(
         mass,
@@ -1456,7 +1476,7 @@ def _tail(lines: list[tuple[_Line, int]], step: float, tail: float) -> _Tail:
         first += low
     above = suffix_sums(mass)
     above = np.append(above[0] + mass[0], above)
-    relative = 4.0 * UNIT * mass.size
+    relative = 4.0 * UNIT * mass.size + total(lambda line: line.relative)
     smeared, width = _smeared(lines, step)
     lower, upper, pad = bracket(
         np.maximum(above * (1.0 - relative) - error - extra, 0.0),
@@ -1515,10 +1535,10 @@ def _grid_result(root: Joint, weight: float, grid: int, tail: float) -> _Result:
     widths = {i: _widths(v, weight, each) for i, v in program.leaves.items()}
     # A leaf may have less spread of E than of T and x, the whole need not.
     width = program.total(
-        lambda i: max(
-            widths[i][2], 0.1 * math.hypot(weight * widths[i][0], widths[i][1])
+        lambda i: (
+            max(widths[i][2], 0.1 * math.hypot(weight * widths[i][0], widths[i][1]))
+            ** 2
         )
-        ** 2
     )
     step = (math.sqrt(width) or 1.0) / (24.0 * grid)
     lines = _lines(root, weight, grid, step, tail, 0)
@@ -1752,7 +1772,8 @@ class Weighted:
             return grid
         wanted = 1.2 * grid * min(excess, 1e6)
         nodes = sum(1 for _ in _postorder(self.expression))
-        most = cap if demanded else min(cap, math.sqrt(WORK / nodes))
+        cost = 3 * (nodes + READING) if nodes <= 2 * FEW else nodes + READING
+        most = cap if demanded else min(cap, math.sqrt(WORK / cost))
         if demanded and wanted > most:
             return grid
         finer = 2 ** math.floor(math.log2(min(2.0 * wanted, most)))
@@ -1878,7 +1899,7 @@ class Weighted:
 
     def sample(self, shape: Any = (), /, *, rng: Any = None) -> Any:
         """Draw independent values; `rng` is a generator or a seed."""
-        size = (shape,) if isinstance(shape, numbers.Integral) else tuple(shape)
+        size = (int(shape),) if np.ndim(shape) == 0 else tuple(shape)
         t, x = _drawn(self.expression, size, generator(rng))
         return (self.weight * t + x)[()]
 
@@ -1890,14 +1911,22 @@ class Weighted:
         step : float
             Distance of the points, which are integers times `step`; in J.
         low, high : float
-            Range to cover. Mass outside is moved inside where that keeps the order,
-            else accounted as lost.
+            Range to cover, infinite for all. Mass outside is moved inside where that
+            keeps the order, else accounted as lost.
         """
         result = self._result(1e-9)
-        first, last = math.floor(low / step), math.ceil(high / step)
-        if last - first > 2**26:
+        # The bounds are worth about a step: finer where that is cheap.
+        width = self._quantile(0.5, 0.5, True, self.grid)
+        excess = (width.upper - width.lower) / step
+        finer = self._finer(self.grid, excess, _cap(MEMORY), False)
+        if finer > self.grid:
+            result = self._result(1e-9, finer)
+        ends = result.points[[0, -1]] + [-2.0 * result.slack, 2.0 * result.slack]
+        first = math.floor(max(low, float(ends[0])) / step)
+        last = max(math.ceil(min(high, float(ends[1])) / step), first + 1)
+        if last - first > MAX_CELLS:
             raise ToleranceError(
-                f"joint law: {last - first} lattice points, more than 2^26"
+                f"joint law: {last - first} lattice points, more than {MAX_CELLS}"
             )
         at = step * np.arange(first, last + 1)
         lower, upper = result.lower_at(at), result.upper_at(at)
@@ -2004,42 +2033,98 @@ def _line_law(leaf: JointLeaf, weight: float) -> Any:
     return sum_of(scale(leaf.time_law, weight + leaf.slope), leaf.x_law)
 
 
+def _apart(leaf: JointLeaf) -> tuple[Any, Any] | None:
+    """Laws of T and of x where the two are independent, else None."""
+    if isinstance(leaf, JointRuns):
+        t, x = leaf.time, leaf.x
+        if np.ptp(t) == 0.0:
+            return Constant(float(t[0])), Empirical(x, weights=leaf.weights)
+        if np.ptp(x) == 0.0:
+            return Empirical(t, weights=leaf.weights), Constant(float(x[0]))
+        return None
+    if leaf.slope == 0.0:
+        return leaf.time_law, leaf.x_law
+    if isinstance(leaf.time_law, Constant):
+        return leaf.time_law, shift(leaf.x_law, leaf.slope * leaf.time_law.value)
+    return None
+
+
+def _added(parts: list[tuple[Any, int]]) -> Composed:
+    return sum_of(*(repeat(law, n) for law, n in parts))
+
+
 def _reduced(root: Joint, weight: float) -> Composed | None:
     """The law in one dimension, where no joint law is needed."""
-    leaves: list[Any] = []
-    split = True
-    largest = False
-    for node in _postorder(root):
-        if isinstance(node, JointSum | JointMaximum):
-            largest = largest or isinstance(node, JointMaximum)
-        else:
-            leaves.append(node)
-            split = split and isinstance(node, JointIndependent)
-    if not largest or weight == 0.0:
+    order = list(_postorder(root))
+    leaves = [v for v in order if not isinstance(v, JointSum | JointMaximum)]
+    if weight == 0.0 or not any(isinstance(node, JointMaximum) for node in order):
         # Every draw enters by its weight * T + x alone.
         laws = {id(leaf): _line_law(leaf, weight) for leaf in leaves}
         if any(law is None for law in laws.values()):
             return None
-        return _folded(
-            root,
-            lambda leaf: laws[id(leaf)],
-            lambda _, parts: sum_of(*(repeat(law, n) for law, n in parts)),
+        return sum_of(
+            _folded(root, lambda v: laws[id(v)], lambda _, parts: _added(parts))
         )
-    if not split:
+    apart = {id(leaf): _apart(leaf) for leaf in leaves}
+    if any(pair is None for pair in apart.values()):
         return None
+
     # T and x independent in every leaf stay independent (calculus, section 2).
-    def time(node: JointSum | JointMaximum, parts: list[tuple[Any, int]]) -> Any:
+    def time(node: JointSum | JointMaximum, parts: list[tuple[Any, int]]) -> Composed:
         if isinstance(node, JointSum):
-            return sum_of(*(repeat(law, n) for law, n in parts))
+            return _added(parts)
         return maximum(*(law for law, n in parts for _ in range(n)))
 
-    def energy(_: JointSum | JointMaximum, parts: list[tuple[Any, int]]) -> Any:
-        return sum_of(*(repeat(law, n) for law, n in parts))
+    def one(coordinate: int) -> Callable[[JointLeaf], Any]:
+        return lambda leaf: (apart[id(leaf)] or (0.0, 0.0))[coordinate]
 
-    makespan = _folded(root, lambda leaf: leaf.time_law, time)
-    return sum_of(
-        scale(makespan, weight), _folded(root, lambda leaf: leaf.x_law, energy)
-    )
+    energy = _folded(root, one(1), lambda _, parts: _added(parts))
+    return sum_of(scale(_folded(root, one(0), time), weight), energy)
+
+
+def _spelled_out(root: Joint) -> Joint:
+    """Leaves whose T is composed of other laws, as expressions of those.
+
+    With x = 0 beside every T, and x' as a part of its own that takes no time. A line
+    through T is spelled out over sums only: the slope times a maximum is no leaf's.
+    """
+
+    def leaf(node: JointLeaf) -> Joint:
+        if isinstance(node, JointRuns) or not isinstance(node.time_law, Composed):
+            return node
+        time = _joint_time(node.time_law.node, node.slope)
+        if time is None:
+            return node
+        rest = JointIndependent(Constant(0.0), node.x_law)
+        return joint_sum(time, rest)
+
+    def combine(node: JointSum | JointMaximum, parts: list[tuple[Joint, int]]) -> Joint:
+        same = all(
+            new is old for (new, _), (old, _) in zip(parts, node.parts, strict=True)
+        )
+        return node if same else _flat(type(node), parts, "joint law")
+
+    return _folded(root, leaf, combine)
+
+
+def _joint_time(root: Node, slope: float) -> Joint | None:
+    """A law of time as a joint expression; None where it has other parts than + max."""
+    known: dict[int, Joint] = {}
+    for node in postorder(root):
+        if isinstance(node, Leaf):
+            known[id(node)] = JointAffine(node.law, slope, Constant(0.0))
+        elif isinstance(node, Sum):
+            parts = [(known[id(part)], n) for part, n in node.parts]
+            if node.constant != 0.0:
+                extra = JointAffine(Constant(node.constant), slope, Constant(0.0))
+                parts.append((extra, 1))
+            known[id(node)] = _flat(JointSum, parts, "joint law")
+        elif isinstance(node, Max) and slope == 0.0:
+            parts = [(known[id(part)], n) for part, n in node.parts]
+            known[id(node)] = _flat(JointMaximum, parts, "joint law")
+        else:
+            return None
+    return known[id(root)]
 
 
 def weighted(
@@ -2087,4 +2172,4 @@ def weighted(
     reduced = _reduced(expression, float(weight))
     if reduced is not None:
         return reduced
-    return Weighted(expression, float(weight), int(grid))
+    return Weighted(_spelled_out(expression), float(weight), int(grid))

@@ -198,13 +198,18 @@ def _half(one: Rule, two: Rule, y: float, h: float, upper: bool) -> tuple[float,
     cuts = np.concatenate([one.left, [low, high], y - ends])
     cuts = np.unique(cuts[(cuts >= low) & (cuts <= high)])
     f, g = one.family, two.family
+    # Trimmed ends are none of the law's own: nothing happens there.
+    own = (
+        (f.lower, 1.0, one.left[0] == f.lower),
+        (f.upper, -1.0, one.right[-1] == f.upper),
+        (y - g.lower, -1.0, two.left[0] == g.lower),
+        (y - g.upper, 1.0, two.right[-1] == g.upper),
+    )
     extra = [
         _graded(cuts, at, sign)
-        for at, sign in (
-            (f.lower, 1.0), (f.upper, -1.0), (y - g.lower, -1.0), (y - g.upper, 1.0)
-        )
-        if low <= at <= high
-    ]  # fmt: skip
+        for at, sign, is_end in own
+        if is_end and low <= at <= high
+    ]
     cuts = np.unique(np.concatenate([cuts, *extra]))
     width = np.diff(cuts)
     t = cuts[:-1, None] + width[:, None] * _X

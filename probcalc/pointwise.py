@@ -110,7 +110,7 @@ def _function(
             inner, constant = known[id(node.parts[0][0])], node.constant
             return lambda t: inner(t - constant)
         case Sum():
-            return _inverted(node, names)
+            return _inverted(node, names) or _beside_atoms(node)
         case Max():
             parts = [(known[id(part)], n) for part, n in node.parts]
             return lambda t: _maximum([(f(t), n) for f, n in parts])
@@ -202,6 +202,44 @@ def _inverted(node: Sum, names: set[str]) -> Function | None:
         s_low, s_high = inversion.sf_bounds(t)
         c_low, c_high = inversion.cdf_bounds(t)
         return s_low, s_high, c_low, c_high
+
+    return at
+
+
+#: Combinations of atoms beside one smooth law that are summed over.
+MOST_ATOMS = 1 << 13
+
+
+def _beside_atoms(node: Sum) -> Function | None:
+    """One law of a closed form beside few outcomes: P(A + X > t) = E P(X > t - A)."""
+    from probcalc.atoms import atoms_law
+
+    smooth = [
+        (part, n)
+        for part, n in node.parts
+        if isinstance(part, Leaf) and family_of(part.law) is not None
+    ]
+    if len(smooth) != 1 or smooth[0][1] != 1:
+        return None
+    rest = tuple(pair for pair in node.parts if pair is not smooth[0])
+    listed = atoms_law(Sum(rest, node.constant))
+    part = smooth[0][0]
+    if listed is None or listed[0].size > MOST_ATOMS or not isinstance(part, Leaf):
+        return None
+    family = family_of(part.law)
+    assert family is not None
+    values, mass = listed
+    slack = 2.0 * FUNCTION_ACCURACY
+
+    def at(t: float) -> Answer:
+        s = float(family.sf(t - values) @ mass)
+        c = float(family.cdf(t - values) @ mass)
+        return (
+            s * (1.0 - slack),
+            min(s * (1.0 + slack), 1.0),
+            c * (1.0 - slack),
+            min(c * (1.0 + slack), 1.0),
+        )
 
     return at
 

@@ -37,7 +37,7 @@ from probcalc.nodes import (
     Sum,
     postorder,
 )
-from probcalc.planner import AIM, prepared
+from probcalc.planner import AIM, prepared, quantile
 from probcalc.pointwise import Pointwise, pointwise
 from probcalc.refine import exact_survival, order_for, refined, refined_at
 from probcalc.solve import LatticeSurvival
@@ -429,6 +429,10 @@ def expected_shortfall(
         if survival is not None:
             low, high = survival.shortfall(above)
             return Bounds(0.5 * (low + high), low, high, "certified")
+    mean = moments_of(root)
+    if mean is not None and mean[0] == math.inf:
+        found = quantile(node, p=p, sf=sf, rtol=None, memory=memory)
+        return Bounds(math.inf, found.lower, math.inf, "open")
     tolerance = AIM
     best: Bounds | None = None
     for _ in range(4):

@@ -144,6 +144,7 @@ def refined(
             known_low, known_high, 0.5 * (known_low + known_high), limited
         )
         previous = best
+        previous_width = math.inf if best is None else best[0].upper - best[0].lower
         best = (bracket, survival)
         if bracket.relative <= rtol:
             break
@@ -161,7 +162,7 @@ def refined(
             break
         if previous is not None and previous[1].pair.step > 1.2 * step:
             # A finer lattice that does not help: twice is enough.
-            stalls += previous[0].relative < 1.1 * bracket.relative
+            stalls += previous_width < 1.1 * (known_high - known_low)
             if stalls == 2:
                 limited = "a gap of the law at this level, or rounding"
                 break

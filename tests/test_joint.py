@@ -7,7 +7,7 @@ import math
 from collections import defaultdict
 from collections.abc import Callable
 from fractions import Fraction
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from scipy import integrate, stats
 
 from probcalc import joint as module
-from probcalc.composed import Composed
+from probcalc.composed import Composed, maximum, repeat, sum_of
 from probcalc.distribution import Empirical
 from probcalc.errors import InputError, ToleranceError
 from probcalc.joint import (
@@ -247,8 +247,7 @@ def contains(law: Any, t: float, above: float, width: float = math.inf) -> None:
 
 def test_time_marginal_is_a_product_of_distribution_functions() -> None:
     parts = [JointAffine(stats.expon(scale=v), 0.0, 0.0) for v in (1.0, 0.5, 2.0)]
-    law = weighted(joint_maximum(*parts), 3.0)
-    assert isinstance(law, Weighted)
+    law = Weighted(joint_maximum(*parts), 3.0)
     for t in (1.0, 5.0, 20.0, 60.0):
         below = math.prod(-math.expm1(-t / 3.0 / v) for v in (1.0, 0.5, 2.0))
         contains(law, t, 1.0 - below, 0.04)
@@ -256,8 +255,7 @@ def test_time_marginal_is_a_product_of_distribution_functions() -> None:
 
 def test_energy_marginal_is_a_sum() -> None:
     parts = [JointAffine(1.0, 0.0, stats.norm(v, v)) for v in (3.0, 4.0)]
-    law = weighted(joint_maximum(*parts), 10.0)
-    assert isinstance(law, Weighted)
+    law = Weighted(joint_maximum(*parts), 10.0)
     for z in (-2.0, 0.0, 1.0, 4.0, 5.5):
         contains(law, 17.0 + 5.0 * z, float(stats.norm.sf(z)), 0.03)
     q = law.quantile(sf=1e-6)
@@ -275,12 +273,46 @@ def test_no_weight_or_no_maximum_is_one_dimension() -> None:
     c = JointIndependent(stats.gamma(3), stats.gamma(2))
     assert isinstance(weighted(joint_maximum(c, c), 5.0), Composed)
     assert isinstance(weighted(joint_maximum(b, c), 5.0), Weighted)
+    d = JointRuns([1.0, 1.0], [0.0, 4.0])
+    e = JointRuns([1.0, 3.0], [2.0, 2.0])
+    f = JointAffine(2.0, 3.0, stats.uniform())
+    law = weighted(joint_maximum(joint_sum(d, e), f, c), 5.0)
+    assert isinstance(law, Composed)
+    r = JointRuns([1.0, 2.0], [3.0, 5.0])
+    assert weighted(r, 10.0).quantile(0.5).value == 13.0
+
+
+def test_reduced_law_agrees_with_the_grid() -> None:
+    c = JointIndependent(stats.gamma(3), stats.gamma(2))
+    d = JointIndependent(stats.gamma(6, scale=0.5), 1.0)
+    expression = joint_maximum(joint_sum(c, d), joint_repeat(d, 2))
+    line, grid = weighted(expression, 5.0), Weighted(expression, 5.0)
+    for sf in (0.9, 0.1, 1e-3, 1e-6):
+        q, r = line.quantile(sf=sf), grid.quantile(sf=sf)
+        assert r.lower <= q.upper
+        assert q.lower <= r.upper
+        assert r.value == pytest.approx(q.value, rel=2e-3)
+    assert grid.mean_bounds().lower <= line.mean() <= grid.mean_bounds().upper
+
+
+def test_composed_times_are_spelled_out() -> None:
+    t = maximum(sum_of(stats.gamma(3), 1.0), repeat(stats.gamma(2), 2))
+    a, b, *_ = mixed(3)
+    law = weighted(joint_maximum(joint_sum(JointIndependent(t, 2.0), a), b), 5.0)
+    assert isinstance(law, Weighted)
+    assert law.quantile(0.5).kind == "certified"
+    draws = law.sample(100_000, rng=1)
+    assert_quantiles_hold(law, draws)
+    line = JointAffine(sum_of(stats.gamma(3), 1.0), -2.0, 0.5)
+    law = weighted(joint_maximum(line, b), 5.0)
+    assert law.quantile(0.5).kind == "certified"
+    assert_quantiles_hold(law, law.sample(100_000, rng=2))
 
 
 def test_independent_coordinates_agree_with_quadrature() -> None:
     # E = 2 max(T1, T2) + x1 + x2, T exponential, x normal
     leaf = JointAffine(stats.expon(), 0.0, stats.norm(1.0, 0.5))
-    law = weighted(joint_maximum(leaf, leaf), 2.0)
+    law = Weighted(joint_maximum(leaf, leaf), 2.0)
     noise = stats.norm(2.0, math.sqrt(0.5))
     for t in (2.0, 5.0, 12.0, 25.0):
         truth, _ = integrate.quad(
@@ -473,9 +505,19 @@ def test_sample_draws_every_copy_afresh() -> None:
 
 
 # ---------------------------------------------------------------- as an operand
+def test_sum_with_other_laws_contains_monte_carlo() -> None:
+    a, b, *_ = mixed(12)
+    law = weighted(joint_maximum(a, b), 9.0)
+    total = sum_of(law, stats.gamma(5.0, scale=2.0), repeat(law, 2))
+    r = np.random.default_rng(3)
+    draws = law.sample((3, 200_000), rng=r).sum(axis=0) + r.gamma(5.0, 2.0, 200_000)
+    assert_quantiles_hold(total, draws)
+
+
 def test_lattice_bounds_enclose_the_law() -> None:
     a, b, *_ = mixed(9)
     law = weighted(joint_maximum(a, b), 9.0)
+    assert isinstance(law, Weighted)
     low, high = law.quantile(sf=0.999).lower, law.quantile(sf=1e-4).upper
     for step in (0.01, 0.3):
         bounds = law.lattice_bounds(step, low=low, high=high)
@@ -538,12 +580,18 @@ def test_a_wider_bracket_says_what_limited_it() -> None:
         (lambda: JointAffine("fast", 1.0), "joint affine, time_law"),
         (lambda: JointIndependent(1.0, math.nan), "joint independent, x_law"),
         (lambda: joint_sum(), "no parts"),
-        (lambda: joint_maximum(JointAffine(1.0, 1.0), 3.0), "part 1: expected a joint"),
+        (
+            lambda: joint_maximum(JointAffine(1.0, 1.0), cast(Any, 3.0)),
+            "part 1: expected a joint",
+        ),
         (lambda: joint_repeat(JointAffine(1.0, 1.0), 0), "between 1 and"),
-        (lambda: joint_repeat(JointAffine(1.0, 1.0), 1.5), "n must be an integer"),
+        (
+            lambda: joint_repeat(JointAffine(1.0, 1.0), cast(Any, 1.5)),
+            "n must be an integer",
+        ),
         (lambda: joint_repeat(JointAffine(1.0, 1.0), True), "n must be an integer"),
         (lambda: weighted(JointAffine(1.0, 1.0), -1.0), "weight must be a finite"),
-        (lambda: weighted(3.0, 1.0), "weighted: expected a joint law"),
+        (lambda: weighted(cast(Any, 3.0), 1.0), "weighted: expected a joint law"),
         (lambda: weighted(JointAffine(1.0, 1.0), 1.0, grid=2), "from 16 to 8192"),
         (lambda: JointRuns([1.0], [[1.0]]), "one-dimensional"),
     ],
@@ -557,6 +605,7 @@ def test_bad_input_is_named(make: Callable[[], Any], message: str) -> None:
 def test_levels_are_checked() -> None:
     a, b, *_ = mixed(11)
     law = weighted(joint_maximum(a, b), 9.0)
-    for wrong in ({"p": 1.0}, {"sf": 0.0}, {}, {"p": 0.5, "sf": 0.5}):
+    levels: list[dict[str, Any]] = [{"p": 1.0}, {"sf": 0.0}, {}, {"p": 0.5, "sf": 0.5}]
+    for wrong in levels:
         with pytest.raises(InputError, match="quantile"):
             law.quantile(**wrong)

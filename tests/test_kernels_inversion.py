@@ -106,9 +106,7 @@ def test_saddle_point_and_level() -> None:
         assert 2.0 * t == pytest.approx(z, rel=0.03)
 
 
-def reference_terms(
-    t: float, w: NDArray[np.float64]
-) -> tuple[NDArray[Any], NDArray[Any]]:
+def reference_terms(t: float, w: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
     """phi(w)/(t + iw) of MIXED in extended precision."""
     wide, cwide = np.longdouble, np.clongdouble
     theta, z = wide(t), wide(t) + 1j * w.astype(cwide)
@@ -132,13 +130,13 @@ def reference_terms(
 
 
 @pytest.mark.skipif(
-    np.finfo(np.longdouble).eps > 1e-18, reason="no extended precision here"
+    bool(np.finfo(np.longdouble).eps > 1e-18), reason="no extended precision here"
 )
 @pytest.mark.parametrize("t", [-1.9, -0.3, 0.05, 1.2, 1.9])
 def test_rounding_bounds_of_the_terms_hold(t: float) -> None:
     delta, count = 1.0 / 16.0, 400
     re, im, err = bromwich.terms_of(MIXED, NONE, NONE, t, delta, count)
-    exact_re, exact_im = reference_terms(t, delta * np.arange(count + 1))
+    exact_re, exact_im = reference_terms(t, delta * np.arange(count + 1.0))
     miss = np.hypot(re - exact_re, im - exact_im).astype(float)
     assert np.all(miss <= err)
     # and are not idle

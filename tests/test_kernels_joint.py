@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from probcalc.kernels import joint as k
 
-FloatArray = npt.NDArray[np.float64]
+FloatArray = npt.NDArray[Any]
 Draw = Callable[[st.SearchStrategy[Any]], Any]
 
 BINS = 30  # 2 * 3 * 5: no power of two
@@ -151,7 +151,7 @@ def test_parallel_rows_that_do_not_meet() -> None:
 
 def test_long_maximum_keeps_every_bin_positive() -> None:
     r = np.random.default_rng(0)
-    p = r.random((300, 1)) * np.exp(-np.linspace(-6, 6, 300)[:, None] ** 2)
+    p = r.random((300, 1)) * np.exp(-(np.linspace(-6, 6, 300)[:, None] ** 2))
     p /= p.sum()
     out, _ = k.parallel(p, 0, p, 0)
     assert (out > 0.0).all()
@@ -217,16 +217,16 @@ def test_circle_spectra_is_the_transform() -> None:
     mass = r.random(atoms)
     mass /= mass.sum()
     place = r.integers(-(2**44), 2**44, atoms)
-    found = k.circle_spectra(
-        row, part, mass, place, k.DYADIC, height, bins // 2 + 1
-    )
+    found = k.circle_spectra(row, part, mass, place, k.DYADIC, height, bins // 2 + 1)
     # The same in extended precision, phases reduced in integers.
     f = np.arange(bins // 2 + 1)
     turns = np.array(
         [[(int(a) * int(g)) % k.DYADIC for g in f] for a in place], dtype=np.longdouble
     )
-    angle = -2 * np.longdouble("3.14159265358979323846264338327950288") * (
-        turns / np.longdouble(k.DYADIC)
+    angle = (
+        -2
+        * np.longdouble("3.14159265358979323846264338327950288")
+        * (turns / np.longdouble(k.DYADIC))
     )
     expected = np.zeros((height, f.size), np.clongdouble)
     for i in range(atoms):
@@ -244,8 +244,10 @@ def test_transform_error_holds(length: int) -> None:
     p /= p.sum()
     n = np.arange(length)
     turns = np.multiply.outer(n, n) % length
-    angle = 2 * np.longdouble("3.14159265358979323846264338327950288") * (
-        turns.astype(np.longdouble) / length
+    angle = (
+        2
+        * np.longdouble("3.14159265358979323846264338327950288")
+        * (turns.astype(np.longdouble) / length)
     )
     exact = (np.cos(angle) - 1j * np.sin(angle)) @ p.astype(np.longdouble)
     found = np.fft.fft(p)
@@ -366,7 +368,7 @@ def test_bracket_contains_the_law_without_noise(paths: int) -> None:
     size = 200
     p = np.exp(-(np.linspace(-7, 5, size) ** 2) / 2)
     p /= p.sum()
-    values, mass = fair(12)
+    _, mass = fair(12)
     most = np.cumsum(mass) ** paths
     mass = np.diff(most, prepend=0.0)
     # one point is one unit; a sign moves by 1: range 2
