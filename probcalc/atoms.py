@@ -31,7 +31,7 @@ __all__ = ["MOST", "Atoms", "atoms_law"]
 #: Outcomes up to which a law is listed.
 MOST = 1 << 17
 #: Outcomes of one combination before equal ones are merged.
-MOST_PAIRS = 1 << 21
+MOST_PAIRS = 1 << 19
 #: Values closer than this many units in the last place of the largest are merged.
 MERGE = 16.0
 

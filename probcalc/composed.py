@@ -257,6 +257,8 @@ class Variable:
         def __init__(self, name: str, law: Any) -> None: ...
 
     def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or not self.name:
+            raise InputError(f"variable: expected a name, got {self.name!r}")
         object.__setattr__(
             self, "law", as_law(self.law, name=f"variable {self.name!r}")
         )

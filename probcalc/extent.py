@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from probcalc.discretise import UNIT
-from probcalc.errors import ToleranceError
+from probcalc.errors import InputError, ToleranceError
 from probcalc.moments_of import moments_of
 from probcalc.nodes import (
     Leaf,
@@ -131,6 +131,10 @@ def points_allowed(memory: int) -> int:
     ToleranceError
         Less than the smallest useful lattice takes.
     """
+    if isinstance(memory, bool) or not isinstance(memory, int) or memory <= 0:
+        raise InputError(
+            f"memory must be a positive whole number of bytes, got {memory!r}"
+        )
     if memory < BYTES_PER_POINT * 256:
         raise ToleranceError(
             f"memory limit of {memory} bytes, at least {BYTES_PER_POINT * 256} needed"

@@ -1911,8 +1911,8 @@ class Weighted:
         step : float
             Distance of the points, which are integers times `step`; in J.
         low, high : float
-            Range to cover, infinite for all. Mass outside is moved inside where that
-            keeps the order, else accounted as lost.
+            Range that matters, infinite for all. Mass below it is moved to its end
+            where that keeps the order, else accounted as lost.
         """
         result = self._result(1e-9)
         # The bounds are worth about a step: finer where that is cheap.
@@ -1923,7 +1923,8 @@ class Weighted:
             result = self._result(1e-9, finer)
         ends = result.points[[0, -1]] + [-2.0 * result.slack, 2.0 * result.slack]
         first = math.floor(max(low, float(ends[0])) / step)
-        last = max(math.ceil(min(high, float(ends[1])) / step), first + 1)
+        # Mass above `high` is kept where it is: that costs little and leaves no doubt.
+        last = max(math.ceil(float(ends[1]) / step), first + 1)
         if last - first > MAX_CELLS:
             raise ToleranceError(
                 f"joint law: {last - first} lattice points, more than {MAX_CELLS}"

@@ -12,8 +12,6 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import numpy as np
-
 from probcalc.discretise import FUNCTION_ACCURACY
 from probcalc.distribution import Constant, Distribution, Frozen
 from probcalc.families import family_of
@@ -247,7 +245,10 @@ def _beside_atoms(node: Sum) -> Function | None:
 def crossing(
     function: Function, p: float, sf: float, start: float, span: float
 ) -> tuple[float, float]:
-    """Largest t surely before and smallest t surely past the quantile, by bisection.
+    """A t surely before and a t surely past the quantile, as close as bounds allow.
+
+    The root of the middle of the bounds is found first; from there the ends step
+    outwards until the bounds are on their sides of the level.
 
     Parameters
     ----------
@@ -257,50 +258,46 @@ def crossing(
     start, span : float
         Where to begin and how far to step at first.
     """
+    from scipy import optimize
+
+    upper = sf <= 0.5
 
     def before(t: float) -> bool:
         s_low, _, _, c_high = function(t)
-        return s_low > sf if sf <= 0.5 else c_high < p
+        return s_low > sf if upper else c_high < p
 
     def past(t: float) -> bool:
         _, s_high, c_low, _ = function(t)
-        return s_high <= sf if sf <= 0.5 else c_low >= p
+        return s_high <= sf if upper else c_low >= p
 
+    def distance(t: float) -> float:
+        s_low, s_high, c_low, c_high = function(t)
+        if upper:
+            return math.log(max(0.5 * (s_low + s_high), 1e-320) / sf)
+        return -math.log(max(0.5 * (c_low + c_high), 1e-320) / p)
+
+    low = _stepped_out(before, start, span, -1.0)
+    high = _stepped_out(past, start, span, 1.0)
+    if not (math.isfinite(low) and math.isfinite(high)):
+        return low, high
+    root = 0.5 * (low + high)
+    if distance(low) > 0.0 > distance(high):
+        root = float(optimize.brentq(distance, low, high, xtol=5e-324, rtol=1e-15))
+    nearest = max(abs(root) * 2.0**-52, 5e-324)
     return (
-        _edge(before, start, span, -1.0),
-        _edge(lambda t: not past(t), start, span, 1.0),
+        max(low, _stepped_out(before, root, nearest, -1.0)),
+        min(high, _stepped_out(past, root, nearest, 1.0)),
     )
 
 
-def _edge(
+def _stepped_out(
     holds: Callable[[float], bool], start: float, span: float, side: float
 ) -> float:
-    """End of where `holds` (true to its left), by bisection; inner or outer end."""
-    step = span
-    if holds(start):
-        low = start
-        high = start + step
-        while holds(high):
-            low, step = high, 2.0 * step
-            high = high + step
-            if not math.isfinite(high):
-                return math.inf
-    else:
-        high = start
-        low = start - step
-        while not holds(low):
-            high, step = low, 2.0 * step
-            low = low - step
-            if not math.isfinite(low):
-                return -math.inf
-    while True:
-        middle = 0.5 * (low + high)
-        if not low < middle < high:
-            break
-        if high - low <= 1e-15 * max(abs(low), abs(high)):
-            break
-        if holds(middle):
-            low = middle
-        else:
-            high = middle
-    return low if side < 0.0 else float(np.nextafter(high, math.inf))
+    """First t from `start` to a side where `holds`, in growing steps; else infinite."""
+    t, step = start, span
+    while math.isfinite(t):
+        if holds(t):
+            return t
+        t += side * step
+        step *= 2.0
+    return t

@@ -24,7 +24,7 @@ from probcalc.term import MultiParallel, Parallel, Repeat, Sequential, Term
 
 SETTINGS = settings(
     phases=(Phase.explicit, Phase.generate),
-    max_examples=25,
+    max_examples=15,
     deadline=None,
     derandomize=True,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],

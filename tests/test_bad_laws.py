@@ -30,6 +30,13 @@ from probcalc.errors import InputError, ProbcalcError
 from probcalc.lattice import Lattice
 
 NAN, INF = math.nan, math.inf
+
+
+def untyped(value: Any) -> Any:
+    """Return a value that a type checker would not let through."""
+    return value
+
+
 TWO = Empirical([1.0, 2.0])
 LAW = sum_of(TWO, TWO)
 
@@ -50,7 +57,7 @@ BAD: dict[str, tuple[Callable[[], Any], str]] = {
     "numbers as text": (lambda: Empirical(["1.5", "2"]), r"must be numbers"),
     "complex samples": (lambda: Empirical([1j, 2.0]), r"must be numbers"),
     "ragged samples": (lambda: Empirical([[1.0], [1.0, 2.0]]), r"must be numbers"),
-    "unknown nan rule": (lambda: Empirical([1.0], nan="zero"), r"nan.*'zero'"),
+    "unknown nan rule": (lambda: Empirical([1.0], nan=untyped("zero")), r"nan.*'zero'"),
     # Weights.
     "weights too short": (
         lambda: Empirical([1.0, 2.0], weights=[1.0]),
@@ -83,14 +90,14 @@ BAD: dict[str, tuple[Callable[[], Any], str]] = {
         r"kinds.*int.*str",
     ),
     "unhashable block label": (
-        lambda: Empirical([1.0, 2.0], blocks=[[0], [1]]),
+        lambda: Empirical([1.0, 2.0], blocks=untyped([[0], [1]])),
         r"block label",
     ),
     # Lattices.
     "step zero": (lambda: Lattice(0, 0.0, [1.0]), r"step.*positive"),
     "step NaN": (lambda: Lattice(0, NAN, [1.0]), r"step.*positive"),
-    "offset not whole": (lambda: Lattice(0.5, 1.0, [1.0]), r"offset.*integer"),
-    "offset NaN": (lambda: Lattice(NAN, 1.0, [1.0]), r"offset.*integer"),
+    "offset not whole": (lambda: Lattice(untyped(0.5), 1.0, [1.0]), r"offset.*integer"),
+    "offset NaN": (lambda: Lattice(untyped(NAN), 1.0, [1.0]), r"offset.*integer"),
     "no lattice mass": (lambda: Lattice(0, 1.0, []), r"non-empty"),
     "negative lattice mass": (lambda: Lattice(0, 1.0, [2.0, -1.0]), r"mass 1 .*-1"),
     "zero lattice mass": (lambda: Lattice(0, 1.0, [0.0, 0.0]), r"zero"),
@@ -100,7 +107,7 @@ BAD: dict[str, tuple[Callable[[], Any], str]] = {
         r"lost.*>= 0",
     ),
     "unknown rounding": (
-        lambda: Lattice(0, 1.0, [1.0], rounding="even"),  # type: ignore[arg-type]
+        lambda: Lattice(0, 1.0, [1.0], rounding=untyped("even")),
         r"rounding.*'even'",
     ),
     # What is no law.
@@ -130,14 +137,14 @@ BAD: dict[str, tuple[Callable[[], Any], str]] = {
     "minimum of nothing": (lambda: minimum(), r"minimum.*at least one"),
     "repeat 0 times": (lambda: repeat(TWO, 0), r"repeat.*0"),
     "repeat a negative number": (lambda: repeat(TWO, -3), r"repeat.*-3"),
-    "repeat 2.5 times": (lambda: repeat(TWO, 2.5), r"repeat.*2\.5"),
-    "repeat NaN times": (lambda: repeat(TWO, NAN), r"repeat.*nan"),
+    "repeat 2.5 times": (lambda: repeat(TWO, untyped(2.5)), r"repeat.*2\.5"),
+    "repeat NaN times": (lambda: repeat(TWO, untyped(NAN)), r"repeat.*nan"),
     "repeat True times": (lambda: repeat(TWO, True), r"repeat.*True"),
-    "repeat '3' times": (lambda: repeat(TWO, "3"), r"repeat.*'3'"),
+    "repeat '3' times": (lambda: repeat(TWO, untyped("3")), r"repeat.*'3'"),
     "negative factor": (lambda: scale(TWO, -1.0), r"factor.*-1"),
     "NaN factor": (lambda: scale(TWO, NAN), r"factor.*nan"),
     "infinite factor": (lambda: scale(TWO, INF), r"factor.*inf"),
-    "text factor": (lambda: scale(TWO, "2"), r"factor.*'2'"),
+    "text factor": (lambda: scale(TWO, untyped("2")), r"factor.*'2'"),
     "NaN offset": (lambda: shift(TWO, NAN), r"offset.*nan"),
     "infinite offset": (lambda: shift(TWO, -INF), r"offset.*inf"),
     "mixture of nothing": (lambda: mixture([], []), r"mixture.*at least one"),
@@ -151,7 +158,7 @@ BAD: dict[str, tuple[Callable[[], Any], str]] = {
     "mixture of no mass": (lambda: mixture([0.0, 0.0], [1, 2]), r"weight"),
     "factor law not positive": (
         lambda: product(Empirical([-1.0, 1.0]), TWO),
-        r"factor.*(positive|>=? ?0)",
+        r"factor.*must not be negative.*-1\.0",
     ),
     "variable without a name": (lambda: Variable("", TWO), r"name"),
     "variable of no law": (lambda: Variable("A", "law"), r"'law'"),
@@ -165,8 +172,8 @@ BAD: dict[str, tuple[Callable[[], Any], str]] = {
     "p = 2": (lambda: LAW.quantile(2), r"p .*between 0 and 1.*2"),
     "p negative": (lambda: quantile(TWO, -0.1), r"p .*between 0 and 1.*-0\.1"),
     "p NaN": (lambda: quantile(TWO, NAN), r"p .*between 0 and 1.*nan"),
-    "p text": (lambda: LAW.quantile("0.5"), r"p .*'0\.5'"),
-    "p array": (lambda: LAW.quantile([0.5, 0.9]), r"p .*\[0\.5, 0\.9\]"),
+    "p text": (lambda: LAW.quantile(untyped("0.5")), r"p .*'0\.5'"),
+    "p array": (lambda: LAW.quantile(untyped([0.5, 0.9])), r"p .*\[0\.5, 0\.9\]"),
     "sf = 0": (lambda: LAW.quantile(sf=0.0), r"sf .*between 0 and 1.*0\.0"),
     "sf = 1": (lambda: quantile(TWO, sf=1.0), r"sf .*between 0 and 1.*1\.0"),
     "both p and sf": (lambda: LAW.quantile(0.5, sf=0.5), r"exactly one of p and sf"),
@@ -180,8 +187,8 @@ BAD: dict[str, tuple[Callable[[], Any], str]] = {
     "rtol negative": (lambda: LAW.quantile(0.5, rtol=-1e-4), r"rtol.*-0\.0001"),
     "rtol NaN": (lambda: LAW.quantile(0.5, rtol=NAN), r"rtol.*nan"),
     "memory = 0": (lambda: LAW.quantile(0.5, memory=0), r"memory.*0"),
-    "limit NaN": (lambda: LAW.probability_above(NAN), r"limit.*nan"),
-    "limit text": (lambda: probability_above(TWO, "3 J"), r"limit.*'3 J'"),
+    "limit NaN": (lambda: LAW.probability_above(NAN), r"limit.*NaN"),
+    "limit text": (lambda: probability_above(TWO, untyped("3 J")), r"limit.*'3 J'"),
     "text for a law in a question": (lambda: quantile("law", 0.5), r"'law'"),
 }
 
