@@ -38,6 +38,7 @@ __all__ = [
     "fold",
     "line_spectrum",
     "noise_tail",
+    "ordered_spectrum",
     "parallel",
     "profile",
     "smear",
@@ -121,6 +122,63 @@ def circle_spectra(
                     out[i + 1, g] += right * z
                 z *= turn
             f += RUN
+    return out
+
+
+@nb.njit(cache=True)
+def ordered_spectrum(
+    operand: IntArray,
+    mass: FloatArray,
+    own: IntArray,
+    other: IntArray,
+    modulus: int,
+    operands: int,
+    frequencies: int,
+) -> Spectrum:
+    """Fourier coefficients of one weighted sum of both coordinates of a maximum.
+
+    Of independent lists of atoms the largest first coordinate is found by going through
+    all atoms in its order, without any grid: atom e, last of all, comes with atoms of
+    the other lists that came before. The error is that of the running sums: (atoms +
+    4 operands) u, and `PHASE_ERROR` for each operand and the whole.
+
+    Parameters
+    ----------
+    operand, mass : ndarray, shape (atoms,)
+        Lists that the atoms belong to; ascending in the first coordinate.
+    own, other : ndarray of int64, shape (atoms,)
+        Place of an atom on the circle when it is the largest and when it is not.
+    modulus, operands, frequencies : int
+
+    Returns
+    -------
+    ndarray, shape (1, frequencies)
+    """
+    out = np.zeros((1, frequencies), np.complex128)
+    f = 0
+    while f < frequencies:
+        width = min(RUN, frequencies - f)
+        sums = np.zeros((operands, RUN), np.complex128)
+        for e in range(mass.size):
+            a, b = own[e] % modulus, other[e] % modulus
+            angle = -2.0 * math.pi * (((a * f) % modulus) / modulus)
+            y = mass[e] * complex(math.cos(angle), math.sin(angle))
+            angle = -2.0 * math.pi * (((b * f) % modulus) / modulus)
+            z = mass[e] * complex(math.cos(angle), math.sin(angle))
+            angle = -2.0 * math.pi * (a / modulus)
+            turn_y = complex(math.cos(angle), math.sin(angle))
+            angle = -2.0 * math.pi * (b / modulus)
+            turn_z = complex(math.cos(angle), math.sin(angle))
+            for g in range(width):
+                product = y
+                for m in range(operands):
+                    if m != operand[e]:
+                        product *= sums[m, g]
+                out[0, f + g] += product
+                sums[operand[e], g] += z
+                y *= turn_y
+                z *= turn_z
+        f += RUN
     return out
 
 

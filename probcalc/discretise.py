@@ -8,6 +8,7 @@ the ``first`` order it brackets survival functions, lower <= X <= upper.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -32,6 +33,8 @@ Order = Literal["convex", "first"]
 FUNCTION_ACCURACY = 1e-12
 #: Subdivisions of a half cell for laws known by their distribution function only.
 SUBDIVISIONS = 8
+#: Points at which such a law is asked at once.
+PIECE = 1 << 16
 UNIT = 2.0**-53
 
 
@@ -146,10 +149,11 @@ def _integer_atoms(frozen: Any, tail: float) -> tuple[FloatArray, FloatArray]:
         values = frozen.dist.xk[held] + frozen.kwds.get("loc", 0.0)
         return np.asarray(values, dtype=float), np.asarray(frozen.dist.pk[held])
     low, high = frozen.support()
-    if math.isinf(low):
-        low = frozen.ppf(tail) - 1
+    # SciPy's `isf` of a discrete law goes through 1 - tail; its `sf` does not.
     if math.isinf(high):
-        high = frozen.isf(tail) + 1
+        high = _first_below(frozen.sf, frozen.median(), tail, 1.0)
+    if math.isinf(low):
+        low = _first_below(frozen.cdf, frozen.median(), tail, -1.0)
     if high - low > 5e7:
         raise ToleranceError(
             f"{frozen.dist.name} law: {high - low:.3g} points, more than can be held"
@@ -158,6 +162,16 @@ def _integer_atoms(frozen: Any, tail: float) -> tuple[FloatArray, FloatArray]:
     mass = frozen.pmf(values)
     held = mass > 0.0
     return values[held], mass[held]
+
+
+def _first_below(
+    tail_of: Callable[[float], Any], start: float, tail: float, side: float
+) -> float:
+    """A whole number, stepped out from `start` to a side, past which at most `tail`."""
+    distance = 1.0
+    while float(tail_of(start + side * distance)) > tail and distance < 1e8:
+        distance *= 2.0
+    return float(start + side * distance)
 
 
 def leaf_pair(law: Distribution, demand: Demand, shift: float = 0.0) -> Pair:
@@ -320,6 +334,7 @@ def _continuous_pair(law: Distribution, demand: Demand, shift: float) -> Pair:
     if family is not None:
         mass, low_moment, high_moment = _family_halves(family, edges, step)
     else:
+        _check_points(2 * SUBDIVISIONS * cells, demand)
         mass, low_moment, high_moment = _monotone_halves(law, edges, cells)
     top = float(edges[-1])
     tail = 0.0 if top >= high else float(law.ccdf(top)) * (1.0 + FUNCTION_ACCURACY)
@@ -409,7 +424,10 @@ def _monotone_halves(
     fine = np.interp(
         np.arange(2 * cells * parts + 1) / parts, np.arange(edges.size), edges
     )
-    survival = np.minimum.accumulate(np.asarray(law.ccdf(fine), dtype=float))
+    # In pieces: SciPy's distributions take dozens of arrays of this size.
+    pieces = np.array_split(fine, fine.size // PIECE + 1)
+    survival = np.concatenate([np.asarray(law.ccdf(p), dtype=float) for p in pieces])
+    survival = np.minimum.accumulate(survival)
     table = survival[:-1].reshape(2 * cells, parts)
     ends = survival[parts::parts]
     mass = np.maximum(table[:, 0] - ends, 0.0)

@@ -26,6 +26,7 @@ __all__ = [
     "blur",
     "copies_of",
     "leaves_of",
+    "mass_at_bottom",
     "points_allowed",
     "reach",
     "support",
@@ -189,3 +190,31 @@ def support(node: Node) -> tuple[float, float]:
         else:
             ends[id(part)] = _reach_of(part, 0.0, ends)
     return ends[id(node)]
+
+
+def mass_at_bottom(root: Node) -> float | None:
+    """P(X = smallest value), which no lattice bound would resolve; None if not simple.
+
+    Simple are sums, scales, and maxima of parts with one smallest value.
+    """
+    mass: dict[int, float] = {}
+    for node in postorder(root):
+        match node:
+            case Leaf() | Shared():
+                mass[id(node)] = float(node.law.cdf(float(node.law.support()[0])))
+            case Sum():
+                mass[id(node)] = math.prod(mass[id(p)] ** n for p, n in node.parts)
+            case Max() if len({support(part)[0] for part, _ in node.parts}) == 1:
+                mass[id(node)] = math.prod(mass[id(p)] ** n for p, n in node.parts)
+            case Mix():
+                ends = [support(part)[0] for part in node.parts]
+                mass[id(node)] = sum(
+                    w * mass[id(part)]
+                    for w, part, end in zip(node.weights, node.parts, ends, strict=True)
+                    if end == min(ends)
+                )
+            case Scale():
+                mass[id(node)] = mass[id(node.part)]
+            case _:
+                return None
+    return mass[id(root)]

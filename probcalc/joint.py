@@ -87,6 +87,8 @@ ENUMERATE_PART = 65_536
 #: what reading the result off the grid costs in nodes.
 WORK = 2**28
 READING = 15
+#: A maximum of up to so many lists of runs is worked out in the order of their T.
+ORDERED = 8
 #: Up to so many draws T and x are also rounded down and up.
 FEW = 6
 #: More copies, and longer grids for one law, are refused.
@@ -307,6 +309,11 @@ def _set_laws(leaf: Any, where: str) -> None:
         law = as_law(getattr(leaf, name), name=f"{where}, {name}")
         object.__setattr__(leaf, name, law)
     known = KnownLaw(leaf.time_law), KnownLaw(leaf.x_law)
+    values = known[0].values
+    if values is not None and values[0].min() < 0.0:
+        raise InputError(
+            f"{where}, time_law: value {values[0].min()!r} s, expected times >= 0"
+        )
     object.__setattr__(leaf, "known", known)
 
 
@@ -515,6 +522,15 @@ def _pairwise(node: JointSum | JointMaximum, a: _Atoms, b: _Atoms) -> _Atoms:
 def _collapsed(root: Joint, limit: int) -> Joint:
     """Replace parts of few outcomes by one leaf that lists them."""
     sizes = _sizes(root)
+    known: dict[int, JointRuns] = {}
+
+    def runs(part: Joint) -> JointRuns:
+        # Of one object one leaf is made, so that equal leaves are worked out once.
+        if isinstance(part, JointRuns):
+            return part
+        if id(part) not in known:
+            known[id(part)] = JointRuns(*_listed(part))
+        return known[id(part)]
 
     def combine(
         node: JointSum | JointMaximum, parts: list[tuple[Any, int]]
@@ -530,21 +546,15 @@ def _collapsed(root: Joint, limit: int) -> Joint:
             if grown <= limit:
                 small.append((part, count))
                 product = grown
-            elif inner <= limit:
-                kept.append((_as_runs(part), count))
             else:
-                kept.append((part, count))
-        if len(small) == 1 and not isinstance(small[0][0], JointSum | JointMaximum):
-            kept.extend(small)  # the same object, so that equal leaves are one
+                kept.append((runs(part) if inner <= limit else part, count))
+        if len(small) == 1:
+            kept.append((runs(small[0][0]), small[0][1]))
         elif small:
-            kept.append((_as_runs(type(node)(tuple(small))), 1))
+            kept.append((runs(type(node)(tuple(small))), 1))
         return _flat(type(node), kept, "joint law"), math.inf
 
     return _folded(root, lambda leaf: (leaf, sizes[id(leaf)]), combine)[0]
-
-
-def _as_runs(part: Joint) -> JointRuns:
-    return part if isinstance(part, JointRuns) else JointRuns(*_listed(part))
 
 
 def _quantum(values: FloatArray) -> float:
@@ -750,9 +760,9 @@ def _cell(
     leaf: JointLeaf, weight: float, steps: _Steps, tail: float, rounding: int
 ) -> _Cell:
     """Bring a leaf onto the grid: T split (0), or T and x rounded down (-1), up (1)."""
-    atoms = _outcomes(leaf) if _listable(leaf) else None
     near = weight * NEAR * steps.row + NEAR * steps.column
-    if atoms is not None:
+    if isinstance(leaf, JointRuns):
+        atoms = _outcomes(leaf)
         at = _whole(atoms.t / steps.row)
         low, part = np.floor(at), _shares(at, rounding)
         first = int(low.min())
@@ -774,7 +784,6 @@ def _cell(
             noise,
             0.0,
         )
-    assert not isinstance(leaf, JointRuns)
     rows = _time_axis(leaf, steps.row, tail, rounding)
     slope = leaf.slope
     # x = slope T + x' uses T as rounded, so that a split of T moves E by weight + slope
@@ -816,19 +825,12 @@ def _cell(
 
 def _time_axis(leaf: JointLeaf, step: float, tail: float, rounding: int) -> _Axis:
     """T of a leaf on multiples of the step."""
-    if _listable(leaf):
-        atoms = _outcomes(leaf)
-        return _atoms_axis(atoms.t, atoms.mass, step, 0.0, rounding)
-    assert not isinstance(leaf, JointRuns)
+    if isinstance(leaf, JointRuns):
+        return _atoms_axis(leaf.time, leaf.weights, step, 0.0, rounding)
     law = leaf.known[0]
     if law.values is not None:
         return _atoms_axis(*law.values, step, 0.0, rounding)
     return _axis(law, 1.0, step, tail, rounding)
-
-
-def _listable(leaf: JointLeaf) -> bool:
-    """Whether a leaf is brought onto the grid outcome by outcome."""
-    return isinstance(leaf, JointRuns) or _size(leaf) <= ENUMERATE_PART
 
 
 def _widths(leaf: JointLeaf, weight: float, tail: float) -> tuple[float, float, float]:
@@ -951,12 +953,15 @@ def _columns(
 
 def _exact_steps(program: _Program) -> tuple[float, float]:
     """Steps of which all T and all x are multiples; zero where there is none."""
-    if not all(_listable(leaf) for leaf in program.leaves.values()):
-        return 0.0, 0.0
-    atoms = [_outcomes(leaf) for leaf in program.leaves.values()]
-    rows = np.unique(np.concatenate([a.t for a in atoms]))
-    columns = np.unique(np.concatenate([a.x - a.x.min() for a in atoms]))
-    return _quantum(rows), _quantum(columns)
+    rows: list[FloatArray] = []
+    columns: list[FloatArray] = []
+    for leaf in program.leaves.values():
+        if not isinstance(leaf, JointRuns):
+            return 0.0, 0.0
+        rows.append(leaf.time)
+        columns.append(leaf.x - leaf.x.min())
+    found = np.unique(np.concatenate(rows)), np.unique(np.concatenate(columns))
+    return _quantum(found[0]), _quantum(found[1])
 
 
 def _steps(program: _Program, weight: float, grid: int, tail: float) -> _Steps:
@@ -995,9 +1000,9 @@ def _steps(program: _Program, weight: float, grid: int, tail: float) -> _Steps:
     rows = fits(exact_row, rows_at)
     if not rows:
         found_row = _fitted(row / grid, grid, rows_at)
-    lines = [v for v in program.leaves.values() if not _listable(v)]
     slope = max(
-        (abs(v.slope) for v in lines if not isinstance(v, JointRuns)), default=0
+        (abs(v.slope) for v in program.leaves.values() if not isinstance(v, JointRuns)),
+        default=0.0,
     )
     if column == 0.0 and slope == 0.0:  # every x is its own origin
         found_column, columns = 1.0, 1
@@ -1222,10 +1227,8 @@ def _leaf_lines(
     leaf: JointLeaf, weight: float, step: float, tail: float
 ) -> list[_Line]:
     """E of a single leaf, as the sum of independent lines."""
-    if _listable(leaf):
-        atoms = _outcomes(leaf)
-        return [_atoms_line(weight * atoms.t + atoms.x, atoms.mass, step)]
-    assert not isinstance(leaf, JointRuns)
+    if isinstance(leaf, JointRuns):
+        return [_atoms_line(weight * leaf.time + leaf.x, leaf.weights, step)]
     out: list[_Line] = []
     for law, factor in zip(leaf.known, (weight + leaf.slope, 1.0), strict=True):
         axis = _axis(law, factor, step, tail)
@@ -1299,7 +1302,105 @@ def _surface_line(
         (mean, mean - bias - slack - excess, mean + slack + excess),
         max(variance, 0.0),
         slack + excess,
-        f"{rows}x{columns}",
+        f"joint grid {rows}x{columns}",
+    )
+
+
+def _orderable(part: JointMaximum) -> int:
+    """Number of operands of a maximum of few lists of runs; else zero."""
+    if not all(isinstance(leaf, JointRuns) for leaf, _ in part.parts):
+        return 0
+    copies = sum(n for _, n in part.parts)
+    return copies if copies <= ORDERED else 0
+
+
+def _ordered_line(
+    part: JointMaximum, weight: float, grid: int, step: float, rounding: int
+) -> _Line:
+    """E of a maximum of lists of runs, in the order of their T: T is not rounded."""
+    from probcalc.kernels.convolution import fft_length
+    from probcalc.kernels.joint import (
+        DYADIC,
+        PHASE_ERROR,
+        REACH,
+        fold,
+        ordered_spectrum,
+        smear,
+        tail_error,
+        unfold,
+    )
+
+    runs = [leaf for leaf, n in part.parts for _ in range(n)]
+    lists = [_outcomes(leaf) for leaf in runs if isinstance(leaf, JointRuns)]
+    time = np.concatenate([a.t for a in lists])
+    order = np.argsort(time, kind="stable")
+    # Energies from where they begin: of the last run weight * T + x, of the others x.
+    begin = weight * max(float(a.t.min()) for a in lists)
+    x = np.concatenate([a.x - a.x.min() for a in lists])[order]
+    late = np.maximum(weight * time[order] - begin, 0.0)
+    top = float(late.max()) + sum(float(np.ptp(a.x)) for a in lists)
+    points = min(16 * grid, WORK // (time.size * (len(lists) + 2)))
+    margin = 2 * len(lists) if rounding else REACH + 2
+    column = (top or 1.0) / max(points - 2 * margin, 64)
+    bins = fft_length(math.ceil(top / column) + 2 * margin)
+    kernel = None if rounding else smear(bins)
+    if kernel is None:
+        up = np.ceil if rounding > 0 else np.floor
+        own, other = up(_whole((late + x) / column)), up(_whole(x / column))
+        modulus = bins
+    else:
+        scale_ = DYADIC / (column * bins)
+        own, other = np.rint((late + x) * scale_), np.rint(x * scale_)
+        modulus = DYADIC
+    spectrum = ordered_spectrum(
+        np.repeat(np.arange(len(lists)), [a.t.size for a in lists])[order],
+        np.concatenate([a.masses for a in lists])[order],
+        own.astype(np.int64),
+        other.astype(np.int64),
+        modulus,
+        len(lists),
+        bins // 2 + 1,
+    )
+    mass, error = unfold(spectrum, bins, None if kernel is None else kernel.transform)
+    rounded = (time.size + 4 * len(lists)) * UNIT + 2.0 * PHASE_ERROR
+    error += tail_error((len(lists) + 1) * rounded, bins)
+    start = begin + sum(float(a.x.min()) for a in lists) - margin * column
+    length = math.ceil(column / step * (bins - 1)) + 2
+    line = fold(mass, 0.0, column / step, bins - margin, length)
+    shifted = len(lists) * (2.0 * bins * column / DYADIC + NEAR * column)
+    after = step * step + (0.0 if kernel is None else column**2)
+    k = np.arange(length)
+    middle = float(line @ k) / float(line.sum())
+    variance = step**2 * float(line @ (k - middle) ** 2)
+    outside = 0.0
+    if kernel is not None:
+        variance -= kernel.variance * column**2
+        outside = kernel.outside
+
+    def split(s: FloatArray) -> FloatArray:
+        return s * s * (after / 8.0)
+
+    mean = start + step * middle
+    slack = (error + outside) * bins * column + shifted + 1e-12 * abs(mean)
+    if rounding:
+        slack += (len(lists) + 1) * column
+    return _Line(
+        0,
+        line,
+        start,
+        error,
+        0.0,
+        outside,
+        outside,
+        shifted + NEAR * step,
+        after,
+        split,
+        split,
+        None if kernel is None else (kernel, column),
+        (mean, mean - slack, mean + slack),
+        max(variance, 0.0),
+        slack,
+        f"{time.size} runs in order, {bins} bins",
     )
 
 
@@ -1404,7 +1505,13 @@ def _listed_result(root: Joint, weight: float) -> _Result:
 
 
 def _lines(
-    root: Joint, weight: float, grid: int, step: float, tail: float, rounding: int
+    root: Joint,
+    weight: float,
+    grid: int,
+    step: float,
+    tail: float,
+    rounding: int,
+    listed: int,
 ) -> list[tuple[_Line, int]]:
     """E of every part of the outermost sum on a line."""
     parts = root.parts if isinstance(root, JointSum) else ((root, 1),)
@@ -1412,10 +1519,14 @@ def _lines(
     out: list[tuple[_Line, int]] = []
     for part, count in parts:
         if isinstance(part, JointMaximum):
-            if _sizes(part)[id(part)] <= ENUMERATE:
+            if _sizes(part)[id(part)] <= listed:
                 atoms = _listed(part)
                 values = weight * atoms.t + atoms.x
                 out.append((_atoms_line(values, atoms.mass, step), count))
+                continue
+            if _orderable(part):
+                line = _ordered_line(part, weight, grid, step, rounding)
+                out.append((line, count))
                 continue
             program = _program(part)
             steps = _steps(program, weight, grid, each)
@@ -1528,7 +1639,9 @@ def _at(values: FloatArray, position: FloatArray, lower: bool) -> FloatArray:
     return np.where(index < 0, 1.0, inside)
 
 
-def _grid_result(root: Joint, weight: float, grid: int, tail: float) -> _Result:
+def _grid_result(
+    root: Joint, weight: float, grid: int, tail: float, listed: int
+) -> _Result:
     """Law of E from the grid, bounded."""
     program = _program(root)
     each = program.each(tail)
@@ -1540,15 +1653,23 @@ def _grid_result(root: Joint, weight: float, grid: int, tail: float) -> _Result:
             ** 2
         )
     )
-    step = (math.sqrt(width) or 1.0) / (24.0 * grid)
-    lines = _lines(root, weight, grid, step, tail, 0)
+    # Finer where no part comes from the grid: then nothing else limits the bracket.
+    parts = root.parts if isinstance(root, JointSum) else ((root, 1),)
+    coarse = any(
+        isinstance(part, JointMaximum)
+        and not _orderable(part)
+        and _sizes(part)[id(part)] > listed
+        for part, _ in parts
+    )
+    step = (math.sqrt(width) or 1.0) / ((24.0 if coarse else 192.0) * grid)
+    lines = _lines(root, weight, grid, step, tail, 0, listed)
     found = _tail(lines, step, tail)
     lower, upper = found.lower, found.upper
     slack = sum(n * line.shifted for line, n in lines)
     if sum(program.draws[i] for i in program.leaves) <= FEW:
         at = found.first + np.arange(lower.size)
         for rounding in (-1, 1):
-            other_lines = _lines(root, weight, grid, step, tail, rounding)
+            other_lines = _lines(root, weight, grid, step, tail, rounding, listed)
             other = _tail(other_lines, step, tail)
             at_other = at - other.first + (found.origin - other.origin) / step
             if rounding < 0:
@@ -1561,7 +1682,8 @@ def _grid_result(root: Joint, weight: float, grid: int, tail: float) -> _Result:
     stop = sum(n * line.slack for line, n in lines)
     # Rounding and windows of the sum: mass wrong by at most the last upper bound.
     stop += float(found.upper[-1]) * step * sum(n * v.mass.size for v, n in lines)
-    names = sorted({line.grid for line, _ in lines if line.grid})
+    names = [line.grid for line, _ in lines if line.grid]
+    others = f" and {len(names) - 1} others" if len(names) > 1 else ""
     mean = [sum(n * line.mean[i] for line, n in lines) for i in range(3)]
     return _Result(
         points,
@@ -1573,7 +1695,7 @@ def _grid_result(root: Joint, weight: float, grid: int, tail: float) -> _Result:
         slack,
         (mean[0], mean[1], mean[2]),
         sum(n * line.variance for line, n in lines),
-        "joint grid " + ", ".join(names) if names else f"{points.size} grid points",
+        names[0] + others if names else f"line of {points.size} points",
         stop,
     )
 
@@ -1619,12 +1741,16 @@ def _exact_result(root: Joint, weight: float, grid: int, tail: float) -> _Result
     )
 
 
-def _evaluated(root: Joint, weight: float, grid: int, tail: float) -> _Result:
-    if _sizes(root)[id(root)] <= ENUMERATE:
+def _evaluated(
+    root: Joint, weight: float, grid: int, tail: float, listed: int
+) -> _Result:
+    if _sizes(root)[id(root)] <= listed:
         return _listed_result(root, weight)
-    root = _collapsed(root, ENUMERATE_PART)
+    root = _collapsed(root, min(listed, ENUMERATE_PART))
     exact = _exact_result(root, weight, grid, tail)
-    return _grid_result(root, weight, grid, tail) if exact is None else exact
+    if exact is not None:
+        return exact
+    return _grid_result(root, weight, grid, tail, listed)
 
 
 # ----------------------------------------------------------------------- the law
@@ -1639,11 +1765,14 @@ class Weighted:
         In W, not negative.
     grid : int
         Rows and columns of the grid of T and x to begin with.
+    listed : int
+        Largest number of joint outcomes that are listed instead.
     """
 
     expression: Joint
     weight: float
     grid: int = GRID
+    listed: int = ENUMERATE
     _known: dict[tuple[int, float], _Result] = field(
         default_factory=dict, init=False, compare=False
     )
@@ -1656,7 +1785,9 @@ class Weighted:
         tail = next((t for t in (1e-7, 1e-10, 1e-13) if t <= 1e-4 * sf), 1e-16)
         key = (self.grid if grid is None else grid, tail)
         if key not in self._known:
-            self._known[key] = _evaluated(self.expression, self.weight, *key)
+            self._known[key] = _evaluated(
+                self.expression, self.weight, *key, self.listed
+            )
         return self._known[key]
 
     @property

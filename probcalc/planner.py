@@ -32,7 +32,7 @@ from probcalc.nodes import Leaf, Node, Product, Scale, Shared, Sum
 from probcalc.pointwise import Pointwise, closed, crossing, pointwise
 from probcalc.refine import OUTSIDE, Bracket, exact_survival, refined
 from probcalc.solve import LatticeSurvival
-from probcalc.variables import factored
+from probcalc.variables import factored, without_products
 
 __all__ = ["AIM", "EXACT", "prepared", "quantile", "quantiles"]
 
@@ -154,7 +154,7 @@ def _answer(
 def prepared(node: Node) -> tuple[Node, list[str]]:
     """Factor shared draws out and close sums; names of draws that stay shared."""
     root, left = factored(node)
-    return (root if left else closed(root)), left
+    return (root if left else closed(without_products(root))), left
 
 
 def _bracket(node: Node, p: float, sf: float, rtol: float, memory: int) -> Bracket:

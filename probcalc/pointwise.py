@@ -282,7 +282,10 @@ def crossing(
         return low, high
     root = 0.5 * (low + high)
     if distance(low) > 0.0 > distance(high):
-        root = float(optimize.brentq(distance, low, high, xtol=5e-324, rtol=1e-15))
+        found = optimize.brentq(
+            distance, low, high, xtol=5e-324, rtol=1e-15, maxiter=4000, disp=False
+        )
+        root = float(found)
     nearest = max(abs(root) * 2.0**-52, 5e-324)
     return (
         max(low, _stepped_out(before, root, nearest, -1.0)),

@@ -20,6 +20,7 @@ from probcalc.extent import (
     blur,
     copies_of,
     leaves_of,
+    mass_at_bottom,
     points_allowed,
     reach,
     support,
@@ -81,6 +82,10 @@ def _sf_bounds(
 
         return conditioned_sf(root, left, t, rtol, memory, _sf_bounds)
     bottom, top = support(root)
+    atom = mass_at_bottom(root) if t == bottom else None
+    if atom is not None:
+        above = 1.0 - atom
+        return max(above - 1e-12, 0.0), min(above + 1e-12, 1.0), above
     quantum = quantum_of(root)
     listed = atoms_law(root)
     if listed is not None:

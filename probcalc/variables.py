@@ -31,7 +31,7 @@ from probcalc.nodes import (
     postorder,
 )
 
-__all__ = ["factored", "repeated", "substituted", "variables"]
+__all__ = ["factored", "repeated", "substituted", "variables", "without_products"]
 
 
 def variables(root: Node) -> dict[str, Shared]:
@@ -89,6 +89,34 @@ def _rebuilt(root, leaf_for, names):  # type: ignore[no-untyped-def]
             done[id(node)] = node
             continue
         done[id(node)] = with_parts(node, done)
+    return done[id(root)]
+
+
+#: Atoms of a factor up to which a product is written as a mixture.
+MOST_ATOMS = 64
+
+
+def without_products(root: Node) -> Node:
+    """Products with factors of few atoms as mixtures of scaled parts: v R = a_i R.
+
+    Every shared leaf must stand once: it is taken for a fresh one.
+    """
+    from probcalc.discretise import atoms_of
+
+    done: dict[int, Node] = {}
+    for node in postorder(root):
+        if isinstance(node, Leaf | Shared):
+            done[id(node)] = node
+            continue
+        changed = any(done[id(part)] is not part for part, _ in children(node))
+        built = with_parts(node, done) if changed else node
+        if isinstance(built, Product):
+            atoms = atoms_of(built.factor.law, 0.0)
+            if atoms is not None and atoms[0].size <= MOST_ATOMS:
+                weights = tuple((atoms[1] / atoms[1].sum()).tolist())
+                parts = tuple(scale_node(built.part, v) for v in atoms[0].tolist())
+                built = parts[0] if len(parts) == 1 else Mix(weights, parts)
+        done[id(node)] = built
     return done[id(root)]
 
 
