@@ -28,6 +28,7 @@ from probcalc.kernels.convolution import fft_length, log_mgf
 __all__ = [
     "DYADIC",
     "LEAF",
+    "LONG_PHASE_ERROR",
     "MAX",
     "SUM",
     "Profile",
@@ -62,6 +63,9 @@ DYADIC = 2**42
 RUN = 8
 # Rounding of `circle_spectra`: RUN products of sqrt(5) u with a factor good to 8 u.
 PHASE_ERROR = 12.0 * RUN * UNIT
+# The same for `ordered_spectrum`, where phases would cost more than the rest.
+LONG_RUN = 32
+LONG_PHASE_ERROR = 12.0 * LONG_RUN * UNIT
 # Rows between two restarts of the running sums of `parallel`.
 BLOCK = 32
 
@@ -140,7 +144,7 @@ def ordered_spectrum(
     Of independent lists of atoms the largest first coordinate is found by going through
     all atoms in its order, without any grid: atom e, last of all, comes with atoms of
     the other lists that came before. The error is that of the running sums: (atoms +
-    4 operands) u, and `PHASE_ERROR` for each operand and the whole.
+    4 operands) u, and `LONG_PHASE_ERROR`, for each operand and the whole.
 
     Parameters
     ----------
@@ -155,30 +159,33 @@ def ordered_spectrum(
     ndarray, shape (1, frequencies)
     """
     out = np.zeros((1, frequencies), np.complex128)
-    f = 0
-    while f < frequencies:
-        width = min(RUN, frequencies - f)
-        sums = np.zeros((operands, RUN), np.complex128)
+    turns = np.empty((mass.size, 2), np.complex128)
+    places = np.empty((mass.size, 2), np.int64)
+    for e in range(mass.size):
+        places[e, 0], places[e, 1] = own[e] % modulus, other[e] % modulus
+        for side in range(2):
+            angle = -2.0 * math.pi * (places[e, side] / modulus)
+            turns[e, side] = complex(math.cos(angle), math.sin(angle))
+    sums = np.empty((operands, LONG_RUN), np.complex128)
+    for f in range(0, frequencies, LONG_RUN):
+        width = min(LONG_RUN, frequencies - f)
+        sums[:] = 0.0
         for e in range(mass.size):
-            a, b = own[e] % modulus, other[e] % modulus
-            angle = -2.0 * math.pi * (((a * f) % modulus) / modulus)
+            angle = -2.0 * math.pi * (((places[e, 0] * f) % modulus) / modulus)
             y = mass[e] * complex(math.cos(angle), math.sin(angle))
-            angle = -2.0 * math.pi * (((b * f) % modulus) / modulus)
+            angle = -2.0 * math.pi * (((places[e, 1] * f) % modulus) / modulus)
             z = mass[e] * complex(math.cos(angle), math.sin(angle))
-            angle = -2.0 * math.pi * (a / modulus)
-            turn_y = complex(math.cos(angle), math.sin(angle))
-            angle = -2.0 * math.pi * (b / modulus)
-            turn_z = complex(math.cos(angle), math.sin(angle))
+            turn_y, turn_z = turns[e, 0], turns[e, 1]
+            mine = operand[e]
             for g in range(width):
                 product = y
                 for m in range(operands):
-                    if m != operand[e]:
+                    if m != mine:
                         product *= sums[m, g]
                 out[0, f + g] += product
-                sums[operand[e], g] += z
+                sums[mine, g] += z
                 y *= turn_y
                 z *= turn_z
-        f += RUN
     return out
 
 

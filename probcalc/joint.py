@@ -1321,7 +1321,7 @@ def _ordered_line(
     from probcalc.kernels.convolution import fft_length
     from probcalc.kernels.joint import (
         DYADIC,
-        PHASE_ERROR,
+        LONG_PHASE_ERROR,
         REACH,
         fold,
         ordered_spectrum,
@@ -1362,7 +1362,7 @@ def _ordered_line(
         bins // 2 + 1,
     )
     mass, error = unfold(spectrum, bins, None if kernel is None else kernel.transform)
-    rounded = (time.size + 4 * len(lists)) * UNIT + 2.0 * PHASE_ERROR
+    rounded = (time.size + 4 * len(lists)) * UNIT + 2.0 * LONG_PHASE_ERROR
     error += tail_error((len(lists) + 1) * rounded, bins)
     start = begin + sum(float(a.x.min()) for a in lists) - margin * column
     length = math.ceil(column / step * (bins - 1)) + 2

@@ -98,7 +98,7 @@ def _shared_exact(
     if quantum is None:
         return {}
     smallest = min(min(level) for level in asked)
-    survival = exact_survival(root, quantum, smallest, memory)
+    survival = exact_survival(root, quantum, smallest, memory, tail_only=True)
     if survival is None:
         return {}
     found: dict[int, Bracket] = {}
@@ -304,7 +304,7 @@ def _exact_bracket(
     root: Node, quantum: Quantum, p: float, sf: float, memory: int
 ) -> Bracket | None:
     """All parts on one lattice: the answer is a point, but for rounding at its edge."""
-    survival = exact_survival(root, quantum, min(p, sf), memory)
+    survival = exact_survival(root, quantum, min(p, sf), memory, tail_only=True)
     if survival is None:
         return None
     return _exact_crossing(root, survival, quantum, sf)

@@ -178,9 +178,17 @@ def refined(
 
 
 def exact_survival(
-    root: Node, quantum: Quantum, level: float, memory: int
+    root: Node,
+    quantum: Quantum,
+    level: float,
+    memory: int,
+    *,
+    tail_only: bool = False,
 ) -> LatticeSurvival | None:
-    """Survival function on the lattice of all values; None where it does not fit."""
+    """Survival function on the lattice of all values; None where it does not fit.
+
+    With `tail_only` the bulk may be less accurate than the tail at `level`.
+    """
     demand = Demand(
         quantum.step,
         "first",
@@ -188,6 +196,7 @@ def exact_survival(
         level * OUTSIDE,
         min(points_allowed(memory), EXACT_POINTS),
         level,
+        tail_only,
     )
     try:
         pair = evaluate(root, demand)
@@ -227,5 +236,7 @@ def refined_at(
         level * OUTSIDE / total_copies(root),
         points_allowed(memory),
         level,
+        # Far out the tail alone matters; in the bulk the tilt would lose it.
+        tail_only=level < 1e-4,
     )
     return LatticeSurvival(evaluate(root, demand), capped, copies)
