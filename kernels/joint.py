@@ -834,7 +834,7 @@ def bracket(
     distance = stride * np.arange(400.0)
     fall = noise_tail(rates, down(rates), smeared, width)(distance)
     rise = noise_tail(rates, up(rates), smeared, width)(distance)
-    levels = np.array([0.8, 0.6, 0.4, 0.25, 0.1, 0.03, 3e-3, 1e-4, 1e-6, 1e-9, 1e-13])
+    levels = np.array([0.7, 0.5, 0.3, 0.12, 0.03, 1e-3, 1e-6, 1e-11])
     # P(noise < -c) <= delta on the sum that is the largest without noise, so
     #   P(E' > t - c) >= P(E > t, noise >= -c) >= (1 - delta) P(E > t).
     at = np.searchsorted(-fall, -levels)
@@ -849,7 +849,7 @@ def bracket(
     #   P(E > t) (1 - g_0) >= P(E' > t + c) - sum (g_{j-1} - g_j) upper(e_j) - g_J.
     begin = np.searchsorted(-rise, -levels)
     begin = begin[begin < distance.size - 1]
-    reach = np.minimum(begin[:, None] + 2 * np.arange(61), distance.size - 1)
+    reach = np.minimum(begin[:, None] + 4 * np.arange(33), distance.size - 1)
     pad = int(stride * max(at.max(initial=0), begin.max(initial=0)))
     lower, upper = _bracket(
         low,
@@ -859,6 +859,6 @@ def bracket(
         1.0 / (1.0 - fall[at]),
         stride * begin,
         rise[reach],
-        2 * stride,
+        4 * stride,
     )
     return lower, upper, pad

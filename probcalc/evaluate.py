@@ -443,7 +443,7 @@ def _plan(
         size = math.exp(min(value - theta * x, 300.0)) / level
         return norm * size * reach**1.5 / math.sqrt(summands)
 
-    good = [option for option in options if rounding(option) < 3e-4]
+    good = [option for option in options if rounding(option) < 3e-5]
     if good:
         return min(good, key=lambda option: option.high - option.low)
     return min(options, key=rounding)

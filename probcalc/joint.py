@@ -14,8 +14,13 @@ the mean kept gains noise that is, given the leaves, independent, of mean zero a
 most one step wide: Hoeffding's inequality along one path bounds how far it lowers E, a
 union over paths how far it raises it. x is not rounded; to be read off few frequencies
 it is smeared once, by a kernel whose law is known. Both kinds of noise are taken out of
-the result by `probcalc.kernels.joint.bracket`. For few leaves T is also rounded down,
-and up, which gives laws surely below and above, and the narrower bound counts.
+the result by `probcalc.kernels.joint.bracket`. For few leaves T and x are also rounded
+down, and up, which gives laws surely below and above, and the narrower bound counts.
+
+No grid at all is needed where the outcomes are few enough to be listed, or T and x are
+independent after all; and no grid of T for a maximum of lists of runs, which is gone
+through in the order of T. Parts of an outermost sum enter by their E alone: they are
+worked out one by one, each on the grid that suits it, and added in one dimension.
 """
 
 from __future__ import annotations
@@ -1314,8 +1319,18 @@ def _orderable(part: JointMaximum) -> int:
     return copies if copies <= ORDERED else 0
 
 
+def _ordered_points(parts: Iterable[tuple[Joint, int]], grid: int, listed: int) -> int:
+    """Points for the circle of such maxima, within what all of them may cost."""
+    load = 0
+    for part, _ in parts:
+        if isinstance(part, JointMaximum) and _sizes(part)[id(part)] > listed:
+            runs = sum(_size(v) * n for v, n in part.parts if isinstance(v, JointRuns))
+            load += int(runs) * (_orderable(part) + 2) if _orderable(part) else 0
+    return max(min(8 * grid, WORK // max(load, 1)), 2048)
+
+
 def _ordered_line(
-    part: JointMaximum, weight: float, grid: int, step: float, rounding: int
+    part: JointMaximum, weight: float, points: int, step: float, rounding: int
 ) -> _Line:
     """E of a maximum of lists of runs, in the order of their T: T is not rounded."""
     from probcalc.kernels.convolution import fft_length
@@ -1339,7 +1354,6 @@ def _ordered_line(
     x = np.concatenate([a.x - a.x.min() for a in lists])[order]
     late = np.maximum(weight * time[order] - begin, 0.0)
     top = float(late.max()) + sum(float(np.ptp(a.x)) for a in lists)
-    points = min(16 * grid, WORK // (time.size * (len(lists) + 2)))
     margin = 2 * len(lists) if rounding else REACH + 2
     column = (top or 1.0) / max(points - 2 * margin, 64)
     bins = fft_length(math.ceil(top / column) + 2 * margin)
@@ -1516,6 +1530,7 @@ def _lines(
     """E of every part of the outermost sum on a line."""
     parts = root.parts if isinstance(root, JointSum) else ((root, 1),)
     each = tail / (4.0 * sum(n for _, n in parts))
+    points = _ordered_points(parts, grid, listed)
     out: list[tuple[_Line, int]] = []
     for part, count in parts:
         if isinstance(part, JointMaximum):
@@ -1525,7 +1540,7 @@ def _lines(
                 out.append((_atoms_line(values, atoms.mass, step), count))
                 continue
             if _orderable(part):
-                line = _ordered_line(part, weight, grid, step, rounding)
+                line = _ordered_line(part, weight, points, step, rounding)
                 out.append((line, count))
                 continue
             program = _program(part)
@@ -1551,8 +1566,10 @@ class _Tail(NamedTuple):
     upper: FloatArray
 
 
-def _tail(lines: list[tuple[_Line, int]], step: float, tail: float) -> _Tail:
-    """Add independent lines, and take the noise out of the bounds."""
+def _tail(
+    lines: list[tuple[_Line, int]], step: float, tail: float, noisy: bool = True
+) -> _Tail:
+    """Add independent lines, and take the noise out of the bounds if there is any."""
     from probcalc.kernels.convolution import fft_length, tilted_sum
     from probcalc.kernels.joint import bracket, window
     from probcalc.kernels.survival import suffix_sums
@@ -1588,16 +1605,20 @@ def _tail(lines: list[tuple[_Line, int]], step: float, tail: float) -> _Tail:
     above = suffix_sums(mass)
     above = np.append(above[0] + mass[0], above)
     relative = 4.0 * UNIT * mass.size + total(lambda line: line.relative)
-    smeared, width = _smeared(lines, step)
-    lower, upper, pad = bracket(
-        np.maximum(above * (1.0 - relative) - error - extra, 0.0),
-        np.minimum(above * (1.0 + relative) + error + missing, 1.0),
-        math.sqrt(total(lambda line: line.spread)) / step,
-        lambda s: total(lambda line: line.down(s / step)),
-        lambda s: total(lambda line: line.up(s / step)),
-        smeared,
-        width,
-    )
+    lower = np.maximum(above * (1.0 - relative) - error - extra, 0.0)
+    upper = np.minimum(above * (1.0 + relative) + error + missing, 1.0)
+    pad = 0
+    if noisy:
+        smeared, width = _smeared(lines, step)
+        lower, upper, pad = bracket(
+            lower,
+            upper,
+            math.sqrt(total(lambda line: line.spread)) / step,
+            lambda s: total(lambda line: line.down(s / step)),
+            lambda s: total(lambda line: line.up(s / step)),
+            smeared,
+            width,
+        )
     zeros, ones = np.zeros(pad), np.ones(pad)
     return _Tail(
         first - 1 - pad,
@@ -1670,12 +1691,14 @@ def _grid_result(
         at = found.first + np.arange(lower.size)
         for rounding in (-1, 1):
             other_lines = _lines(root, weight, grid, step, tail, rounding, listed)
-            other = _tail(other_lines, step, tail)
+            other = _tail(other_lines, step, tail, noisy=False)
             at_other = at - other.first + (found.origin - other.origin) / step
+            # What is left of noise is a split between two points for every line.
+            moved = sum(n for line, n in other_lines if line.spread > 0.0)
             if rounding < 0:
-                lower = np.maximum(lower, _at(other.lower, at_other, True))
+                lower = np.maximum(lower, _at(other.lower, at_other + moved, True))
             else:
-                upper = np.minimum(upper, _at(other.upper, at_other, False))
+                upper = np.minimum(upper, _at(other.upper, at_other - moved, False))
             slack = max(slack, sum(n * line.shifted for line, n in other_lines))
     points = found.origin + step * (found.first + np.arange(lower.size))
     slack += 64.0 * UNIT * float(np.abs(points).max(initial=0.0))
@@ -1833,7 +1856,9 @@ class Weighted:
         cap = _cap(memory)
         grid = min(self.grid, cap)
         found = self._quantile(p, sf, by_sf, grid)
-        finer = self._finer(grid, found.relative_width / aim, cap, rtol is not None)
+        finer = self._finer(
+            grid, found.relative_width / aim, cap, rtol is not None, min(p, sf)
+        )
         if finer > grid:
             found = self._quantile(p, sf, by_sf, finer)
         if rtol is not None and found.relative_width > rtol:
@@ -1888,18 +1913,20 @@ class Weighted:
         found = self._probability(limit, 1e-6, grid)
         if found.upper > 0.0:
             width = (found.upper - found.lower) / found.upper
-            finer = self._finer(grid, width / rtol, cap, False)
+            finer = self._finer(grid, width / rtol, cap, False, 1e-6)
             if finer > grid:
                 found = self._probability(limit, max(found.value, 1e-12), finer)
         return found
 
-    def _finer(self, grid: int, excess: float, cap: int, demanded: bool) -> int:
+    def _finer(
+        self, grid: int, excess: float, cap: int, demanded: bool, sf: float
+    ) -> int:
         """Grid that would narrow a bracket `excess` times too wide, or what is allowed.
 
         The width goes with the steps, that is with 1 / grid. A tolerance that is
         demanded may take all memory, but is not tried where that would not do.
         """
-        if excess <= 1.0 or self._result(grid=grid).atoms:
+        if excess <= 1.0 or self._result(sf, grid).atoms:
             return grid
         wanted = 1.2 * grid * min(excess, 1e6)
         nodes = sum(1 for _ in _postorder(self.expression))
@@ -2047,9 +2074,9 @@ class Weighted:
         """
         result = self._result(1e-9)
         # The bounds are worth about a step: finer where that is cheap.
-        width = self._quantile(0.5, 0.5, True, self.grid)
-        excess = (width.upper - width.lower) / step
-        finer = self._finer(self.grid, excess, _cap(MEMORY), False)
+        middle = self._quantile(0.5, 0.5, True, self.grid)
+        excess = (middle.upper - middle.lower) / step
+        finer = self._finer(self.grid, excess, _cap(MEMORY), False, 1e-9)
         if finer > self.grid:
             result = self._result(1e-9, finer)
         ends = result.points[[0, -1]] + [-2.0 * result.slack, 2.0 * result.slack]

@@ -17,6 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 from fractions import Fraction
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -26,13 +27,16 @@ from probcalc.distribution import Constant, Quantile, levels
 from probcalc.errors import InputError, ToleranceError
 from probcalc.evaluate import non_negative
 from probcalc.exact_lattice import Quantum, quantum_of
-from probcalc.extent import blur, points_allowed, reach, total_copies
+from probcalc.extent import blur, points_allowed, reach, support, total_copies
 from probcalc.moments_of import moments_of
 from probcalc.nodes import Leaf, Node, Product, Scale, Shared, Sum
 from probcalc.pointwise import Pointwise, closed, crossing, pointwise
 from probcalc.refine import OUTSIDE, Bracket, exact_survival, refined
 from probcalc.solve import LatticeSurvival
 from probcalc.variables import factored, without_products
+
+if TYPE_CHECKING:
+    from probcalc.inversion import Inversion
 
 __all__ = ["AIM", "EXACT", "prepared", "quantile", "quantiles"]
 
@@ -193,20 +197,32 @@ def _independent(root: Node, p: float, sf: float, rtol: float, memory: int) -> B
     direct = _single(root, p, sf)
     if direct is not None:
         return direct
-    points = pointwise(root)
-    if points is not None:
-        return _pointwise_bracket(root, points, p, sf)
-    if isinstance(root, Product):
-        return _product_bracket(root, p, sf, rtol, memory)
     listed = atoms_law(root)
     if listed is not None:
         return _listed_bracket(root, listed, sf)
+    points = pointwise(root)
+    if points is not None:
+        found = _pointwise_bracket(root, points, p, sf)
+        if math.isfinite(found.lower) and math.isfinite(found.upper):
+            return _within(found, root)
+    if isinstance(root, Product):
+        return _product_bracket(root, p, sf, rtol, memory)
     quantum = quantum_of(root)
     if quantum is not None:
         exact = _exact_bracket(root, quantum, p, sf, memory)
         if exact is not None:
             return exact
-    return _lattice_bracket(root, p, sf, rtol, memory)
+    return _within(_lattice_bracket(root, p, sf, rtol, memory), root)
+
+
+def _within(bracket: Bracket, root: Node) -> Bracket:
+    """A bracket cut to the support: an atom at its end is the end exactly."""
+    bottom, top = support(root)
+    if bracket.lower >= bottom and bracket.upper <= top:
+        return bracket
+    low, high = max(bracket.lower, bottom), min(bracket.upper, top)
+    value = min(max(bracket.value, low), high) + 0.0
+    return Bracket(low + 0.0, high + 0.0, value, bracket.limited_by)
 
 
 def _bare(node: Sum) -> bool:
@@ -259,25 +275,33 @@ def _single(root: Node, p: float, sf: float) -> Bracket | None:
 
 
 def _pointwise_bracket(root: Node, points: Pointwise, p: float, sf: float) -> Bracket:
-    if isinstance(root, Sum):
-        from probcalc.inversion import inversion_of
-
-        terms = [(part.law, n) for part, n in root.parts if isinstance(part, Leaf)]
-        inversion = inversion_of(terms, root.constant)
-        assert inversion is not None
-        found = (
+    inversion = _inversion(root)
+    if inversion is not None:
+        value, low, high = (
             inversion.quantile_bounds(sf=sf)
             if sf <= 0.5
             else inversion.quantile_bounds(p=p)
         )
-        value, low, high = found
-        return Bracket(low, high, value, "rounding of the transform inversion")
+        # Open where the density all but vanishes at the level: bisection closes it.
+        if math.isfinite(low) and math.isfinite(high):
+            return Bracket(low, high, value, "rounding of the transform inversion")
     low, high = reach(root, min(p, sf))
     start = 0.5 * (low + high)
     span = max(0.25 * (high - low), 1e-9 * abs(start), 5e-324)
     low, high = _widened(*crossing(points.at, p, sf, start, span))
     name = "closed form" if points.name == "closed form" else points.name
     return Bracket(low, high, 0.5 * (low + high), f"rounding of the {name}")
+
+
+def _inversion(root: Node) -> Inversion | None:
+    from probcalc.inversion import inversion_of
+
+    if not isinstance(root, Sum):
+        return None
+    terms = [(part.law, n) for part, n in root.parts if isinstance(part, Leaf)]
+    if len(terms) < len(root.parts):
+        return None
+    return inversion_of(terms, root.constant)
 
 
 def _widened(low: float, high: float) -> tuple[float, float]:

@@ -145,6 +145,8 @@ def _refined_sf(
     value: float | None = None
     level = 1e-3
     tolerance = 1e-2
+    fitted: float | None = None
+    refused = 0
     for _ in range(12):
         try:
             survival = None
@@ -153,7 +155,13 @@ def _refined_sf(
             exact = survival is not None
             survival = survival or refined_at(root, t, level, tolerance, memory)
         except ToleranceError:
-            break
+            # Too fine for the memory: between what fitted and what did not.
+            refused += 1
+            if fitted is None or refused > 3:
+                break
+            tolerance = math.sqrt(tolerance * fitted)
+            continue
+        fitted = tolerance
         a, b = (float(x[0]) for x in survival.bounds(np.array([t]), 1.12))
         low, high = max(low, a), min(high, b)
         if survival.pair.order == "first":
@@ -167,6 +175,8 @@ def _refined_sf(
             level = wanted
             continue
         if exact or tolerance < 1e-7:
+            break
+        if refused:
             break
         # The width goes with the step.
         share = rtol * min(middle, 1.0 - low) / (high - low)
@@ -196,7 +206,7 @@ def cdf(node: Node, x: npt.ArrayLike, *, above: bool) -> Any:
         elif table is not None and not math.isnan(table[i]):
             out[i] = table[i] if above else 1.0 - table[i]
         else:
-            s = _sf_bounds(node, float(t), 1e-4, MEMORY)[2]
+            s = _sf_bounds(node, float(t), 1e-3, MEMORY)[2]
             out[i] = s if above else 1.0 - s
     return out.reshape(values.shape)[()]
 
@@ -210,12 +220,12 @@ def _table(
     if np.isnan(inside).all():
         return None
     try:
-        survival = refined_at(root, float(np.nanmax(inside)), 1e-9, 1e-4, MEMORY)
+        survival = refined_at(root, float(np.nanmax(inside)), 1e-4, 5e-4, MEMORY)
     except ToleranceError:
         return None
     known = np.flatnonzero(~np.isnan(inside))
     low, high = survival.bounds(inside[known], 1.12)
-    good = high - low <= 1e-3 * np.minimum(high, 1.0 - low) + 1e-12
+    good = high - low <= 5e-3 * np.minimum(high, 1.0 - low) + 1e-9
     out = np.full(inside.size, np.nan)
     out[known[good]] = 0.5 * (low + high)[good]
     return out

@@ -152,7 +152,7 @@ def refined(
         wanted = (
             rtol
             * size
-            / (1.3 * math.sqrt(copies) if order == "convex" else 1.05 * copies)
+            / (1.4 * math.sqrt(copies) if order == "convex" else 1.05 * copies)
         )
         width = found_high - found_low
         if math.isfinite(width) and width < 0.05 * size:

@@ -217,6 +217,15 @@ def test_either_way_to_a_bracket_holds_alone(
     expression = joint_maximum(joint_repeat(joint_maximum(a, b), 2), a, c, c)
     weight = float(r.choice([0.5, 3.0]))
     check_bounds(Weighted(expression, weight, 48, listed=0), expression, weight)
+    # Lists of runs alone go in the order of their T, without a grid of it.
+    t, x = np.round(r.uniform(0, 8, (2, 3)), 3), np.round(r.uniform(-3, 5, (2, 3)), 3)
+    p = JointRuns(t[0], x[0], np.array([1.0, 2.0, 5.0]))
+    q = JointRuns(np.append(t[1], t[0, 0]), np.append(x[1], 1.0))
+    expression = joint_maximum(p, q, q)
+    law = Weighted(expression, weight, 48, listed=0)
+    check_bounds(law, expression, weight)
+    if "in order" not in law._result(1e-6).limited_by:
+        pytest.fail(f"expected runs in order, got {law._result(1e-6).limited_by}")
 
 
 @relaxed
@@ -460,6 +469,32 @@ def test_many_copies_of_a_parallel_part() -> None:
     q = law.quantile(sf=0.01)
     assert q.upper - q.lower < 0.35 * draws.std()  # noise is pooled, not added up
     assert law.variance() == pytest.approx(64 * single.variance(), rel=1e-3)
+
+
+def test_large_lists_of_runs_go_in_the_order_of_their_times() -> None:
+    r = np.random.default_rng(6)
+    runs = []
+    for _ in range(2):
+        t = np.round(r.gamma(20.0, 0.05, 2500), 2)  # ties within and between
+        runs.append(JointRuns(t, 3.0 * t + r.gamma(4.0, 0.3, 2500)))
+    law = weighted(joint_maximum(*runs), 10.0)
+    assert isinstance(law, Weighted)
+    t = np.maximum.outer(runs[0].time, runs[1].time)
+    e = np.sort((10.0 * t + np.add.outer(runs[0].x, runs[1].x)).ravel())
+    for sf in (0.9, 0.5, 0.01, 1e-4, 1e-6):
+        q = law.quantile(sf=sf)
+        truth = float(e[e.size - 1 - math.floor(sf * e.size + 1e-9)])
+        assert q.lower <= truth <= q.upper
+        assert q.relative_width < 1e-3
+        assert "in order" in q.limited_by
+    bounds = law.mean_bounds()
+    assert bounds.lower <= float(e.mean()) <= bounds.upper
+    assert bounds.upper - bounds.lower < 1e-6
+    assert law.variance() == pytest.approx(float(e.var()), rel=1e-5)
+    shortfall = law.expected_shortfall(sf=0.01)
+    worst = float(e[-62_500:].mean())
+    assert shortfall.lower <= worst <= shortfall.upper
+    assert shortfall.upper - shortfall.lower < 1e-2 * worst
 
 
 # ------------------------------------------------------------------- the algebra

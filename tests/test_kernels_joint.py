@@ -237,6 +237,39 @@ def test_circle_spectra_is_the_transform() -> None:
     assert float(error) < k.PHASE_ERROR
 
 
+@pytest.mark.parametrize("lists", [1, 2, 4])
+def test_ordered_spectrum_is_enumeration(lists: int) -> None:
+    r = np.random.default_rng(lists)
+    count, bins = 4 * lists, 75
+    operand = np.arange(count) % lists
+    time = r.integers(0, 6, count).astype(float)  # ties
+    place = r.integers(0, bins, (2, count))
+    mass = np.full(count, 0.25)
+    order = np.argsort(time, kind="stable")
+    found = k.ordered_spectrum(
+        operand[order],
+        mass[order],
+        place[0][order],
+        place[1][order],
+        bins,
+        lists,
+        bins // 2 + 1,
+    )
+    expected = np.zeros(bins)
+    rank = np.empty(count, int)
+    rank[order] = np.arange(count)
+    for chosen in itertools.product(
+        *(np.flatnonzero(operand == m) for m in range(lists))
+    ):
+        last = max(chosen, key=lambda e: rank[e])
+        at = place[0][last] + sum(place[1][e] for e in chosen if e != last)
+        expected[at % bins] += 0.25**lists
+    mass_found, error = k.unfold(found, bins, None)
+    error += k.tail_error((lists + 1) * (k.LONG_PHASE_ERROR + count * k.UNIT), bins)
+    np.testing.assert_allclose(mass_found[0], expected, atol=error)
+    assert error < 1e-11
+
+
 @pytest.mark.parametrize("length", [64, 75, 240, 1000])
 def test_transform_error_holds(length: int) -> None:
     r = np.random.default_rng(length)
