@@ -346,7 +346,7 @@ JointLeaf = JointRuns | JointAffine | JointIndependent
 Joint = JointLeaf | JointSum | JointMaximum
 
 
-def _flat(
+def flattened(
     kind: type[JointSum] | type[JointMaximum],
     parts: Iterable[tuple[Any, int]],
     where: str,
@@ -375,12 +375,12 @@ def _flat(
 
 def joint_sum(*parts: Joint) -> Joint:
     """Sequential composition of independent parts: both coordinates add."""
-    return _flat(JointSum, ((part, 1) for part in parts), "joint_sum")
+    return flattened(JointSum, ((part, 1) for part in parts), "joint_sum")
 
 
 def joint_maximum(*parts: Joint) -> Joint:
     """Parallel composition of independent parts: T is the largest, x the sum."""
-    return _flat(JointMaximum, ((part, 1) for part in parts), "joint_maximum")
+    return flattened(JointMaximum, ((part, 1) for part in parts), "joint_maximum")
 
 
 def joint_repeat(part: Joint, n: int) -> Joint:
@@ -397,10 +397,10 @@ def joint_repeat(part: Joint, n: int) -> Joint:
         raise InputError(
             f"joint_repeat: n must be between 1 and {MAX_COPIES}, got {n!r}"
         )
-    return _flat(JointSum, [(part, int(n))], "joint_repeat")
+    return flattened(JointSum, [(part, int(n))], "joint_repeat")
 
 
-def _postorder(root: Joint) -> Iterator[Joint]:
+def in_order(root: Joint) -> Iterator[Joint]:
     """Every distinct node once, parts first; no recursion, so any depth."""
     seen: set[int] = set()
     stack: list[tuple[Joint, bool]] = [(root, False)]
@@ -417,14 +417,14 @@ def _postorder(root: Joint) -> Iterator[Joint]:
             stack.extend((part, False) for part, _ in node.parts)
 
 
-def _folded(
+def folded(
     root: Joint,
     leaf: Callable[[JointLeaf], Any],
     combine: Callable[[JointSum | JointMaximum, list[tuple[Any, int]]], Any],
 ) -> Any:
     """Value of an expression from values of its leaves."""
     values: dict[int, Any] = {}
-    for node in _postorder(root):
+    for node in in_order(root):
         if isinstance(node, JointSum | JointMaximum):
             parts = [(values[id(part)], n) for part, n in node.parts]
             values[id(node)] = combine(node, parts)
@@ -434,7 +434,7 @@ def _folded(
 
 
 # ----------------------------------------------------- outcomes listed one by one
-class _Atoms(NamedTuple):
+class Atoms(NamedTuple):
     """Joint outcomes; `mass` None where all are equally likely."""
 
     t: FloatArray
@@ -462,7 +462,7 @@ def _both(
     return left, right, np.outer(p, q).ravel()
 
 
-def _size(leaf: JointLeaf) -> float:
+def size_of(leaf: JointLeaf) -> float:
     """Number of outcomes of a leaf; infinite where it is no list of outcomes."""
     if isinstance(leaf, JointRuns):
         return leaf.time.size
@@ -470,14 +470,14 @@ def _size(leaf: JointLeaf) -> float:
     return math.inf if time is None or x is None else time[0].size * x[0].size
 
 
-def _outcomes(leaf: JointLeaf) -> _Atoms:
+def outcomes_of(leaf: JointLeaf) -> Atoms:
     if isinstance(leaf, JointRuns):
-        return _Atoms(leaf.time, leaf.x, leaf.weights)
+        return Atoms(leaf.time, leaf.x, leaf.weights)
     time, x = (law.values for law in leaf.known)
     assert time is not None
     assert x is not None
     t, rest, mass = _both(time, x)
-    return _Atoms(t, leaf.slope * t + rest, mass)
+    return Atoms(t, leaf.slope * t + rest, mass)
 
 
 def _power_size(parts: list[tuple[float, int]]) -> float:
@@ -486,47 +486,47 @@ def _power_size(parts: list[tuple[float, int]]) -> float:
     return math.inf if log > 60.0 else math.prod(size**n for size, n in parts)
 
 
-def _sizes(root: Joint) -> dict[int, float]:
+def sizes_of(root: Joint) -> dict[int, float]:
     out: dict[int, float] = {}
-    for node in _postorder(root):
+    for node in in_order(root):
         if isinstance(node, JointSum | JointMaximum):
             out[id(node)] = _power_size([(out[id(p)], n) for p, n in node.parts])
         else:
-            out[id(node)] = _size(node)
+            out[id(node)] = size_of(node)
     return out
 
 
-def _listed(root: Joint) -> _Atoms:
-    """All outcomes of an expression of finite lists (check `_sizes` first)."""
-    return _folded(root, _outcomes, _combined)
+def listing(root: Joint) -> Atoms:
+    """All outcomes of an expression of finite lists (check `sizes_of` first)."""
+    return folded(root, outcomes_of, _combined)
 
 
-def _combined(node: JointSum | JointMaximum, parts: list[tuple[_Atoms, int]]) -> _Atoms:
-    result: _Atoms | None = None
+def _combined(node: JointSum | JointMaximum, parts: list[tuple[Atoms, int]]) -> Atoms:
+    result: Atoms | None = None
     for atoms, count in parts:
         times = count
         if atoms.t.size == 1:
             t = atoms.t if isinstance(node, JointMaximum) else count * atoms.t
-            atoms, times = _Atoms(t, count * atoms.x, None), 1
+            atoms, times = Atoms(t, count * atoms.x, None), 1
         for _ in range(times):
             result = atoms if result is None else _pairwise(node, result, atoms)
     assert result is not None
     return result
 
 
-def _pairwise(node: JointSum | JointMaximum, a: _Atoms, b: _Atoms) -> _Atoms:
+def _pairwise(node: JointSum | JointMaximum, a: Atoms, b: Atoms) -> Atoms:
     i, j, mass = _both(
         (np.arange(a.t.size, dtype=float), a.mass),
         (np.arange(b.t.size, dtype=float), b.mass),
     )
     i, j = i.astype(np.intp), j.astype(np.intp)
     both = np.maximum if isinstance(node, JointMaximum) else np.add
-    return _Atoms(both(a.t[i], b.t[j]), a.x[i] + b.x[j], mass)
+    return Atoms(both(a.t[i], b.t[j]), a.x[i] + b.x[j], mass)
 
 
-def _collapsed(root: Joint, limit: int) -> Joint:
+def collapsed(root: Joint, limit: int) -> Joint:
     """Replace parts of few outcomes by one leaf that lists them."""
-    sizes = _sizes(root)
+    sizes = sizes_of(root)
     known: dict[int, JointRuns] = {}
 
     def runs(part: Joint) -> JointRuns:
@@ -534,7 +534,7 @@ def _collapsed(root: Joint, limit: int) -> Joint:
         if isinstance(part, JointRuns):
             return part
         if id(part) not in known:
-            known[id(part)] = JointRuns(*_listed(part))
+            known[id(part)] = JointRuns(*listing(part))
         return known[id(part)]
 
     def combine(
@@ -557,12 +557,12 @@ def _collapsed(root: Joint, limit: int) -> Joint:
             kept.append((runs(small[0][0]), small[0][1]))
         elif small:
             kept.append((runs(type(node)(tuple(small))), 1))
-        return _flat(type(node), kept, "joint law"), math.inf
+        return flattened(type(node), kept, "joint law"), math.inf
 
-    return _folded(root, lambda leaf: (leaf, sizes[id(leaf)]), combine)[0]
+    return folded(root, lambda leaf: (leaf, sizes[id(leaf)]), combine)[0]
 
 
-def _quantum(values: FloatArray) -> float:
+def quantum_of_values(values: FloatArray) -> float:
     """Largest step of which all values are multiples to 8 ulp; zero if there is none.
 
     Decimal steps (timers count in those) are tried first, then binary ones.
@@ -582,7 +582,7 @@ def _quantum(values: FloatArray) -> float:
 
 
 # ------------------------------------------------------------- leaves on the grid
-class _Axis(NamedTuple):
+class Axis(NamedTuple):
     """One coordinate on a grid: value of point k is origin + (first + k) * step.
 
     ``below`` and ``above`` is mass moved to the ends from outside, ``shifted`` the
@@ -598,7 +598,7 @@ class _Axis(NamedTuple):
     noisy: bool
 
 
-def _whole(position: FloatArray) -> FloatArray:
+def on_points(position: FloatArray) -> FloatArray:
     """Round positions that are integers but for rounding (NEAR is accounted)."""
     near = np.round(position)
     return np.where(np.abs(position - near) < NEAR, near, position)
@@ -612,14 +612,14 @@ def _shares(at: FloatArray, rounding: int) -> FloatArray:
     return np.where(part > 0.0, 1.0, 0.0) if rounding > 0 else np.zeros(at.size)
 
 
-def _atoms_axis(
+def atoms_axis(
     values: FloatArray,
     mass: FloatArray | None,
     step: float,
     origin: float,
     rounding: int = 0,
-) -> _Axis:
-    at = _whole((values - origin) / step)
+) -> Axis:
+    at = on_points((values - origin) / step)
     weights = np.full(at.size, 1.0 / at.size) if mass is None else mass
     low, part = np.floor(at), _shares(at, rounding)
     first = int(low.min())
@@ -629,21 +629,21 @@ def _atoms_axis(
     if part.any():
         out[1:] += np.bincount(index, weights=weights * part, minlength=size)[:-1]
     noisy = rounding == 0 and bool(part.any())
-    return _Axis(first, out, origin, 0.0, 0.0, NEAR * step, noisy)
+    return Axis(first, out, origin, 0.0, 0.0, NEAR * step, noisy)
 
 
-def _axis(
+def axis_of(
     law: KnownLaw, factor: float, step: float, tail: float, rounding: int = 0
-) -> _Axis:
+) -> Axis:
     """Law of ``factor * X`` on multiples of `step`; about `tail` is moved at each end.
 
     A finite list of outcomes lies on a grid that starts at its least value.
     """
     if factor == 0.0:
-        return _atoms_axis(np.zeros(1), None, step, 0.0)
+        return atoms_axis(np.zeros(1), None, step, 0.0)
     if law.values is not None:
         values = factor * law.values[0]
-        return _atoms_axis(values, law.values[1], step, float(values.min()), rounding)
+        return atoms_axis(values, law.values[1], step, float(values.min()), rounding)
     low, high = sorted(factor * v for v in law.range(tail))
     first = math.floor(low / step)
     cells = max(math.ceil(high / step) - first, 1)
@@ -684,12 +684,10 @@ def _axis(
     out[1:] += to_right
     out[0] += ends[0]
     out[-1] += ends[1]
-    return _Axis(
-        first, out, 0.0, float(ends[0]), float(ends[1]), shifted, rounding == 0
-    )
+    return Axis(first, out, 0.0, float(ends[0]), float(ends[1]), shifted, rounding == 0)
 
 
-class _Steps(NamedTuple):
+class Steps(NamedTuple):
     """Distance of rows and of columns; whether all T lie on rows, all x on columns."""
 
     row: float
@@ -698,7 +696,7 @@ class _Steps(NamedTuple):
     exact: bool = False
 
 
-class _Cell(NamedTuple):
+class Cell(NamedTuple):
     """A leaf on the grid of rows: atoms in x on rows, plus an x' common to all.
 
     ``on`` and ``off`` are the sums of squared noise ranges, in units of E squared, when
@@ -721,11 +719,11 @@ class _Cell(NamedTuple):
 
     def lines(self, step: float) -> list[FloatArray]:
         """Masses of x, of independent summands, from the least value in steps."""
-        out = [_atoms_axis(self.x, self.mass, step, 0.0).mass]
+        out = [atoms_axis(self.x, self.mass, step, 0.0).mass]
         return out if self.rest is None else [*out, self.rest]
 
     def spectrum(
-        self, steps: _Steps, bins: int, discrete: bool
+        self, steps: Steps, bins: int, discrete: bool
     ) -> npt.NDArray[np.complex128]:
         """Fourier coefficients of x, row by row, on a circle of `bins` columns."""
         from probcalc.kernels.joint import circle_spectra, line_spectrum
@@ -741,40 +739,40 @@ class _Cell(NamedTuple):
         return out
 
 
-def _rounded(x: FloatArray, steps: _Steps, rounding: int) -> FloatArray:
+def _rounded(x: FloatArray, steps: Steps, rounding: int) -> FloatArray:
     """Put x on columns, where it is to lie on them."""
     if rounding == 0:
         return x
-    at = _whole(x / steps.column)
+    at = on_points(x / steps.column)
     return steps.column * (np.ceil(at) if rounding > 0 else np.floor(at))
 
 
 def _placed(
-    x: FloatArray, steps: _Steps, bins: int, discrete: bool
+    x: FloatArray, steps: Steps, bins: int, discrete: bool
 ) -> tuple[IntArray, int]:
     """Places on the circle, as integers over a modulus."""
     from probcalc.kernels.joint import DYADIC
 
     if discrete:
         return np.rint(x / steps.column).astype(np.int64), bins
-    # Rounding to 2^-43 of the circle is accounted as a shift in `_surface`.
+    # Rounding to 2^-43 of the circle is accounted as a shift in `surface_of`.
     return np.rint(x * (DYADIC / (steps.column * bins))).astype(np.int64), DYADIC
 
 
-def _cell(
-    leaf: JointLeaf, weight: float, steps: _Steps, tail: float, rounding: int
-) -> _Cell:
+def cell_of(
+    leaf: JointLeaf, weight: float, steps: Steps, tail: float, rounding: int
+) -> Cell:
     """Bring a leaf onto the grid: T split (0), or T and x rounded down (-1), up (1)."""
     near = weight * NEAR * steps.row + NEAR * steps.column
     if isinstance(leaf, JointRuns):
-        atoms = _outcomes(leaf)
-        at = _whole(atoms.t / steps.row)
+        atoms = outcomes_of(leaf)
+        at = on_points(atoms.t / steps.row)
         low, part = np.floor(at), _shares(at, rounding)
         first = int(low.min())
         row = (low - first).astype(np.int64)
         noise = (weight * steps.row) ** 2 if rounding == 0 and part.any() else 0.0
         origin = float(atoms.x.min())
-        return _Cell(
+        return Cell(
             first,
             int(row.max()) + 1 + int(part.any()),
             row,
@@ -789,7 +787,7 @@ def _cell(
             noise,
             0.0,
         )
-    rows = _time_axis(leaf, steps.row, tail, rounding)
+    rows = time_axis(leaf, steps.row, tail, rounding)
     slope = leaf.slope
     # x = slope T + x' uses T as rounded, so that a split of T moves E by weight + slope
     # (by the slope alone off the path). Rounding down, row i holds T in [t_i, t_i+1]:
@@ -806,12 +804,12 @@ def _cell(
     if slope < 0.0:  # E may fall with T: mass moved to an end may be on either side
         missing = extra = rows.above + rows.below
     near += (weight + abs(slope)) * rows.shifted
-    rest = _axis(leaf.known[1], 1.0, fine, tail, rounding)
+    rest = axis_of(leaf.known[1], 1.0, fine, tail, rounding)
     origin += rest.origin + fine * rest.first
     if rest.noisy:
         on, off = on + fine**2, off + fine**2
     count = rows.mass.size
-    return _Cell(
+    return Cell(
         rows.first,
         count,
         np.arange(count),
@@ -828,20 +826,22 @@ def _cell(
     )
 
 
-def _time_axis(leaf: JointLeaf, step: float, tail: float, rounding: int) -> _Axis:
+def time_axis(leaf: JointLeaf, step: float, tail: float, rounding: int) -> Axis:
     """T of a leaf on multiples of the step."""
     if isinstance(leaf, JointRuns):
-        return _atoms_axis(leaf.time, leaf.weights, step, 0.0, rounding)
+        return atoms_axis(leaf.time, leaf.weights, step, 0.0, rounding)
     law = leaf.known[0]
     if law.values is not None:
-        return _atoms_axis(*law.values, step, 0.0, rounding)
-    return _axis(law, 1.0, step, tail, rounding)
+        return atoms_axis(*law.values, step, 0.0, rounding)
+    return axis_of(law, 1.0, step, tail, rounding)
 
 
-def _widths(leaf: JointLeaf, weight: float, tail: float) -> tuple[float, float, float]:
+def widths_of(
+    leaf: JointLeaf, weight: float, tail: float
+) -> tuple[float, float, float]:
     """Widths of T, of x and of weight * T + x: 12 sd, or the range if that is less."""
     if isinstance(leaf, JointRuns):
-        mass = _outcomes(leaf).masses
+        mass = outcomes_of(leaf).masses
         out = []
         for values in (leaf.time, leaf.x, weight * leaf.time + leaf.x):
             off = values - values @ mass
@@ -854,7 +854,7 @@ def _widths(leaf: JointLeaf, weight: float, tail: float) -> tuple[float, float, 
 
 
 # ------------------------------------------------------------------ parts on the grid
-class _Program(NamedTuple):
+class Program(NamedTuple):
     """A part as the kernels want it: numbered nodes, operands first."""
 
     nodes: list[tuple[str, list[tuple[int, int]]]]
@@ -870,8 +870,8 @@ class _Program(NamedTuple):
         return tail / (4.0 * sum(self.draws))
 
 
-def _program(root: Joint) -> _Program:
-    order = list(_postorder(root))
+def program_of(root: Joint) -> Program:
+    order = list(in_order(root))
     number = {id(node): i for i, node in enumerate(order)}
     nodes: list[tuple[str, list[tuple[int, int]]]] = []
     depth: list[int] = []
@@ -894,11 +894,11 @@ def _program(root: Joint) -> _Program:
     for i in range(len(order) - 1, -1, -1):
         for part, n in nodes[i][1]:
             draws[part] += n * draws[i]
-    return _Program(nodes, leaves, draws)
+    return Program(nodes, leaves, draws)
 
 
-def _noise(
-    program: _Program, on: dict[int, float], off: dict[int, float], s: FloatArray
+def noise_of(
+    program: Program, on: dict[int, float], off: dict[int, float], s: FloatArray
 ) -> tuple[FloatArray, float]:
     """Bound of log E exp(s * noise of E), and the largest squared range of one path.
 
@@ -925,22 +925,22 @@ def _noise(
     return values[-1][0], values[-1][1]
 
 
-def _profiles(program: _Program, row: float, tail: float, rounding: int) -> Any:
+def _profiles(program: Program, row: float, tail: float, rounding: int) -> Any:
     """Rows of every node."""
     from probcalc.kernels.joint import PHASE_ERROR, Profile, profile, transform_error
 
     each = program.each(tail)
     # Coefficients of the atoms and of x'.
-    error = PHASE_ERROR + transform_error(2**16)
+    error = PHASE_ERROR + transform_error(2**20)
     leaves = {}
     for i, leaf in program.leaves.items():
-        axis = _time_axis(leaf, row, each, rounding)
+        axis = time_axis(leaf, row, each, rounding)
         leaves[i] = Profile(axis.first, axis.mass, 0, error, 0.0, 0.0)
     return profile(program.nodes, leaves, [math.log(each)] * len(program.nodes))
 
 
 def _columns(
-    cells: Iterable[tuple[_Cell, int]], step: float, log_tail: float
+    cells: Iterable[tuple[Cell, int]], step: float, log_tail: float
 ) -> tuple[int, int, bool]:
     """Window of the sum of all x in steps, from the least value; whether it is all."""
     from probcalc.kernels.joint import window
@@ -956,7 +956,7 @@ def _columns(
     return low, high, low == 0 and high == last
 
 
-def _exact_steps(program: _Program) -> tuple[float, float]:
+def _exact_steps(program: Program) -> tuple[float, float]:
     """Steps of which all T and all x are multiples; zero where there is none."""
     rows: list[FloatArray] = []
     columns: list[FloatArray] = []
@@ -966,15 +966,15 @@ def _exact_steps(program: _Program) -> tuple[float, float]:
         rows.append(leaf.time)
         columns.append(leaf.x - leaf.x.min())
     found = np.unique(np.concatenate(rows)), np.unique(np.concatenate(columns))
-    return _quantum(found[0]), _quantum(found[1])
+    return quantum_of_values(found[0]), quantum_of_values(found[1])
 
 
-def _steps(program: _Program, weight: float, grid: int, tail: float) -> _Steps:
+def steps_for(program: Program, weight: float, grid: int, tail: float) -> Steps:
     """Steps at which the grid holds the mass: about `grid` squared points in all."""
     from probcalc.kernels.joint import REACH
 
     each = program.each(tail)
-    widths = {i: _widths(v, weight, each) for i, v in program.leaves.items()}
+    widths = {i: widths_of(v, weight, each) for i, v in program.leaves.items()}
     row = math.sqrt(program.total(lambda i: widths[i][0] ** 2))
     column = math.sqrt(program.total(lambda i: widths[i][1] ** 2))
     if row == 0.0:  # constants, but not of one value
@@ -988,9 +988,9 @@ def _steps(program: _Program, weight: float, grid: int, tail: float) -> _Steps:
         return max(sizes[-1], max(sizes) // 4)
 
     def columns_at(step: float) -> int:
-        steps = _Steps(found_row, FINE * step)
+        steps = Steps(found_row, FINE * step)
         cells = (
-            (_cell(leaf, weight, steps, each, 0), program.draws[i])
+            (cell_of(leaf, weight, steps, each, 0), program.draws[i])
             for i, leaf in program.leaves.items()
         )
         low, high, _ = _columns(cells, step, math.log(tail / 4.0))
@@ -1027,14 +1027,14 @@ def _steps(program: _Program, weight: float, grid: int, tail: float) -> _Steps:
         factor = max(rows / grid, 0.25)
     else:
         ones, zeros = dict.fromkeys(widths, 1.0), dict.fromkeys(widths, 0.0)
-        path = _noise(program, ones, zeros, np.zeros(1))[1]
+        path = noise_of(program, ones, zeros, np.zeros(1))[1]
         ratio = weight * found_row * math.sqrt(path) / found_column
         factor = min(max(math.sqrt(ratio), 0.5), 2.0)
     if not rows:
         found_row /= max(factor, 0.5)
     if not columns:
         found_column *= grid / max(grid / factor - 2 * REACH, 64)
-    return _Steps(found_row, found_column, rows > 0, columns > 0)
+    return Steps(found_row, found_column, rows > 0, columns > 0)
 
 
 def _latest(leaf: JointLeaf, tail: float) -> float:
@@ -1059,7 +1059,7 @@ def _fitted(guess: float, points: int, points_at: Callable[[float], int]) -> flo
     return guess
 
 
-class _Surface(NamedTuple):
+class Surface(NamedTuple):
     """Mass of a part on the grid, and all that is wrong with it.
 
     Row i is T = row * (first + i); column k, stored as (k + turn) modulo their number,
@@ -1068,7 +1068,7 @@ class _Surface(NamedTuple):
 
     mass: FloatArray
     first: int
-    steps: _Steps
+    steps: Steps
     origin: float
     turn: int
     error: float
@@ -1081,16 +1081,16 @@ class _Surface(NamedTuple):
     reach: float
 
 
-def _surface(
-    program: _Program, weight: float, steps: _Steps, tail: float, rounding: int
-) -> _Surface:
+def surface_of(
+    program: Program, weight: float, steps: Steps, tail: float, rounding: int
+) -> Surface:
     """Compose a part on the grid of the given steps."""
     from probcalc.kernels.convolution import fft_length
     from probcalc.kernels.joint import DYADIC, REACH, compose, smear, tail_error, unfold
 
     each = program.each(tail)
     cells = {
-        i: _cell(leaf, weight, steps, each, rounding)
+        i: cell_of(leaf, weight, steps, each, rounding)
         for i, leaf in program.leaves.items()
     }
     discrete = steps.exact or rounding != 0
@@ -1124,7 +1124,7 @@ def _surface(
             / fine
         )
     )
-    return _Surface(
+    return Surface(
         mass,
         root.first,
         steps,
@@ -1142,7 +1142,7 @@ def _surface(
 
 
 # -------------------------------------------------------------- parts on one line
-class _Line(NamedTuple):
+class Line(NamedTuple):
     """Law of E of one part on a line: point k is origin + (first + k) * step.
 
     Attributes
@@ -1188,20 +1188,20 @@ class _Line(NamedTuple):
 
 
 def _axis_line(
-    axis: _Axis,
+    axis: Axis,
     step: float,
     mean: float,
     variance: float,
     relative: float,
     excess: float,
-) -> _Line:
+) -> Line:
     noise = step * step if axis.noisy else 0.0
 
     def split(s: FloatArray) -> FloatArray:
         return s * s * (noise / 8.0)  # Hoeffding's lemma
 
     slack = 1e-14 * abs(mean)
-    return _Line(
+    return Line(
         axis.first,
         axis.mass,
         axis.origin,
@@ -1220,23 +1220,21 @@ def _axis_line(
     )
 
 
-def _atoms_line(values: FloatArray, mass: FloatArray | None, step: float) -> _Line:
-    axis = _atoms_axis(values, mass, step, float(values.min()))
+def atoms_line(values: FloatArray, mass: FloatArray | None, step: float) -> Line:
+    axis = atoms_axis(values, mass, step, float(values.min()))
     weights = np.full(values.size, 1.0 / values.size) if mass is None else mass
     mean = float(values @ weights)
     off = values - mean
     return _axis_line(axis, step, mean, float(off * off @ weights), 0.0, 0.0)
 
 
-def _leaf_lines(
-    leaf: JointLeaf, weight: float, step: float, tail: float
-) -> list[_Line]:
+def leaf_lines(leaf: JointLeaf, weight: float, step: float, tail: float) -> list[Line]:
     """E of a single leaf, as the sum of independent lines."""
     if isinstance(leaf, JointRuns):
-        return [_atoms_line(weight * leaf.time + leaf.x, leaf.weights, step)]
-    out: list[_Line] = []
+        return [atoms_line(weight * leaf.time + leaf.x, leaf.weights, step)]
+    out: list[Line] = []
     for law, factor in zip(leaf.known, (weight + leaf.slope, 1.0), strict=True):
-        axis = _axis(law, factor, step, tail)
+        axis = axis_of(law, factor, step, tail)
         if factor == 0.0:
             out.append(_axis_line(axis, step, 0.0, 0.0, 0.0, 0.0))
             continue
@@ -1246,9 +1244,9 @@ def _leaf_lines(
     return out
 
 
-def _surface_line(
-    program: _Program, surface: _Surface, weight: float, step: float, tail: float
-) -> _Line:
+def surface_line(
+    program: Program, surface: Surface, weight: float, step: float, tail: float
+) -> Line:
     """E = weight * T + x of a part, from the grid onto a line of the given step."""
     from probcalc.kernels.joint import fold
 
@@ -1261,10 +1259,10 @@ def _surface_line(
     after = step * step + (0.0 if surface.kernel is None else column**2)
     kernel = surface.kernel
 
-    worst = _noise(program, surface.on, surface.off, np.zeros(1))[1]
+    worst = noise_of(program, surface.on, surface.off, np.zeros(1))[1]
 
     def path(s: FloatArray) -> FloatArray:
-        return _noise(program, surface.on, surface.off, s)[0]
+        return noise_of(program, surface.on, surface.off, s)[0]
 
     def down(s: FloatArray) -> FloatArray:
         return s * s * ((worst + after) / 8.0)
@@ -1291,7 +1289,7 @@ def _surface_line(
     each = program.each(tail)
     excess = program.total(lambda i: _excess(program.leaves[i], weight, each))
     mean = start + middle
-    return _Line(
+    return Line(
         0,
         mass,
         start,
@@ -1311,7 +1309,7 @@ def _surface_line(
     )
 
 
-def _orderable(part: JointMaximum) -> int:
+def orderable(part: JointMaximum) -> int:
     """Number of operands of a maximum of few lists of runs; else zero."""
     if not all(isinstance(leaf, JointRuns) for leaf, _ in part.parts):
         return 0
@@ -1319,19 +1317,21 @@ def _orderable(part: JointMaximum) -> int:
     return copies if copies <= ORDERED else 0
 
 
-def _ordered_points(parts: Iterable[tuple[Joint, int]], grid: int, listed: int) -> int:
+def ordered_points(parts: Iterable[tuple[Joint, int]], grid: int, listed: int) -> int:
     """Points for the circle of such maxima, within what all of them may cost."""
     load = 0
     for part, _ in parts:
-        if isinstance(part, JointMaximum) and _sizes(part)[id(part)] > listed:
-            runs = sum(_size(v) * n for v, n in part.parts if isinstance(v, JointRuns))
-            load += int(runs) * (_orderable(part) + 2) if _orderable(part) else 0
+        if isinstance(part, JointMaximum) and sizes_of(part)[id(part)] > listed:
+            runs = sum(
+                size_of(v) * n for v, n in part.parts if isinstance(v, JointRuns)
+            )
+            load += int(runs) * (orderable(part) + 2) if orderable(part) else 0
     return max(min(8 * grid, WORK // max(load, 1)), 2048)
 
 
-def _ordered_line(
+def ordered_line(
     part: JointMaximum, weight: float, points: int, step: float, rounding: int
-) -> _Line:
+) -> Line:
     """E of a maximum of lists of runs, in the order of their T: T is not rounded."""
     from probcalc.kernels.convolution import fft_length
     from probcalc.kernels.joint import (
@@ -1346,7 +1346,7 @@ def _ordered_line(
     )
 
     runs = [leaf for leaf, n in part.parts for _ in range(n)]
-    lists = [_outcomes(leaf) for leaf in runs if isinstance(leaf, JointRuns)]
+    lists = [outcomes_of(leaf) for leaf in runs if isinstance(leaf, JointRuns)]
     time = np.concatenate([a.t for a in lists])
     order = np.argsort(time, kind="stable")
     # Energies from where they begin: of the last run weight * T + x, of the others x.
@@ -1360,7 +1360,7 @@ def _ordered_line(
     kernel = None if rounding else smear(bins)
     if kernel is None:
         up = np.ceil if rounding > 0 else np.floor
-        own, other = up(_whole((late + x) / column)), up(_whole(x / column))
+        own, other = up(on_points((late + x) / column)), up(on_points(x / column))
         modulus = bins
     else:
         scale_ = DYADIC / (column * bins)
@@ -1398,7 +1398,7 @@ def _ordered_line(
     slack = (error + outside) * bins * column + shifted + 1e-12 * abs(mean)
     if rounding:
         slack += (len(lists) + 1) * column
-    return _Line(
+    return Line(
         0,
         line,
         start,
@@ -1427,7 +1427,7 @@ def _excess(leaf: JointLeaf, weight: float, tail: float) -> float:
 
 
 # ------------------------------------------------------------------------ results
-class _Result(NamedTuple):
+class Result(NamedTuple):
     """What is known of E: bounds of its distribution at points, its mean, variance.
 
     ``lower`` and ``upper`` bound P(E > point); ``atoms``: E has no other values than
@@ -1462,17 +1462,17 @@ class _Result(NamedTuple):
 
     def upper_at(self, t: FloatArray) -> FloatArray:
         """Upper bounds of P(E > t)."""
-        return _stepped(self.points, self.upper, t - self.slack, 1.0)
+        return stepped(self.points, self.upper, t - self.slack, 1.0)
 
     def lower_at(self, t: FloatArray) -> FloatArray:
         """Lower bounds of P(E > t)."""
         if self.atoms:
-            return _stepped(self.points, self.lower, t + self.slack, 1.0)
+            return stepped(self.points, self.lower, t + self.slack, 1.0)
         after = np.searchsorted(self.points, t + self.slack, side="left")
         return np.append(self.lower, 0.0)[after]
 
 
-def _stepped(
+def stepped(
     points: FloatArray, values: FloatArray, at: FloatArray, before: float
 ) -> FloatArray:
     """Value at the last point that is not beyond; `before` where there is none."""
@@ -1480,9 +1480,9 @@ def _stepped(
     return np.append(before, values)[index]
 
 
-def _listed_result(root: Joint, weight: float) -> _Result:
+def _listed_result(root: Joint, weight: float) -> Result:
     """Exact law of an expression whose outcomes can be listed."""
-    atoms = _listed(root)
+    atoms = listing(root)
     values = weight * atoms.t + atoms.x
     order = np.argsort(values, kind="stable")
     values = values[order]
@@ -1502,8 +1502,8 @@ def _listed_result(root: Joint, weight: float) -> _Result:
         mean = float(values @ mass)
         variance = float((values - mean) ** 2 @ mass)
     size = float(np.abs(weight * atoms.t).max() + np.abs(atoms.x).max())
-    error = 4.0 * UNIT * size * (2 + len(list(_postorder(root))))
-    return _Result(
+    error = 4.0 * UNIT * size * (2 + len(list(in_order(root))))
+    return Result(
         values[ends],
         below,
         above,
@@ -1526,31 +1526,31 @@ def _lines(
     tail: float,
     rounding: int,
     listed: int,
-) -> list[tuple[_Line, int]]:
+) -> list[tuple[Line, int]]:
     """E of every part of the outermost sum on a line."""
     parts = root.parts if isinstance(root, JointSum) else ((root, 1),)
     each = tail / (4.0 * sum(n for _, n in parts))
-    points = _ordered_points(parts, grid, listed)
-    out: list[tuple[_Line, int]] = []
+    points = ordered_points(parts, grid, listed)
+    out: list[tuple[Line, int]] = []
     for part, count in parts:
         if isinstance(part, JointMaximum):
-            if _sizes(part)[id(part)] <= listed:
-                atoms = _listed(part)
+            if sizes_of(part)[id(part)] <= listed:
+                atoms = listing(part)
                 values = weight * atoms.t + atoms.x
-                out.append((_atoms_line(values, atoms.mass, step), count))
+                out.append((atoms_line(values, atoms.mass, step), count))
                 continue
-            if _orderable(part):
-                line = _ordered_line(part, weight, points, step, rounding)
+            if orderable(part):
+                line = ordered_line(part, weight, points, step, rounding)
                 out.append((line, count))
                 continue
-            program = _program(part)
-            steps = _steps(program, weight, grid, each)
-            surface = _surface(program, weight, steps, each, rounding)
-            line = _surface_line(program, surface, weight, step, each)
+            program = program_of(part)
+            steps = steps_for(program, weight, grid, each)
+            surface = surface_of(program, weight, steps, each, rounding)
+            line = surface_line(program, surface, weight, step, each)
             out.append((line, count))
         else:
             assert not isinstance(part, JointSum)
-            lines = _leaf_lines(part, weight, step, each)
+            lines = leaf_lines(part, weight, step, each)
             out.extend((line, count) for line in lines)
     return out
 
@@ -1567,7 +1567,7 @@ class _Tail(NamedTuple):
 
 
 def _tail(
-    lines: list[tuple[_Line, int]], step: float, tail: float, noisy: bool = True
+    lines: list[tuple[Line, int]], step: float, tail: float, noisy: bool = True
 ) -> _Tail:
     """Add independent lines, and take the noise out of the bounds if there is any."""
     from probcalc.kernels.convolution import fft_length, tilted_sum
@@ -1576,7 +1576,7 @@ def _tail(
 
     counts = [n for _, n in lines]
 
-    def total(value: Callable[[_Line], Any]) -> Any:
+    def total(value: Callable[[Line], Any]) -> Any:
         return sum(n * value(line) for line, n in lines)
 
     first = total(lambda line: line.first)
@@ -1631,7 +1631,7 @@ def _tail(
 
 
 def _smeared(
-    lines: list[tuple[_Line, int]], step: float
+    lines: list[tuple[Line, int]], step: float
 ) -> tuple[Callable[[FloatArray], FloatArray] | None, float]:
     """Tail of the smearing of all parts together, in points of the line; its scale."""
     found = [(*line.smear, n) for line, n in lines if line.smear is not None]
@@ -1662,11 +1662,11 @@ def _at(values: FloatArray, position: FloatArray, lower: bool) -> FloatArray:
 
 def _grid_result(
     root: Joint, weight: float, grid: int, tail: float, listed: int
-) -> _Result:
+) -> Result:
     """Law of E from the grid, bounded."""
-    program = _program(root)
+    program = program_of(root)
     each = program.each(tail)
-    widths = {i: _widths(v, weight, each) for i, v in program.leaves.items()}
+    widths = {i: widths_of(v, weight, each) for i, v in program.leaves.items()}
     # A leaf may have less spread of E than of T and x, the whole need not.
     width = program.total(
         lambda i: (
@@ -1678,8 +1678,8 @@ def _grid_result(
     parts = root.parts if isinstance(root, JointSum) else ((root, 1),)
     coarse = any(
         isinstance(part, JointMaximum)
-        and not _orderable(part)
-        and _sizes(part)[id(part)] > listed
+        and not orderable(part)
+        and sizes_of(part)[id(part)] > listed
         for part, _ in parts
     )
     step = (math.sqrt(width) or 1.0) / ((24.0 if coarse else 192.0) * grid)
@@ -1708,7 +1708,7 @@ def _grid_result(
     names = [line.grid for line, _ in lines if line.grid]
     others = f" and {len(names) - 1} others" if len(names) > 1 else ""
     mean = [sum(n * line.mean[i] for line, n in lines) for i in range(3)]
-    return _Result(
+    return Result(
         points,
         found.below,
         found.above,
@@ -1723,15 +1723,15 @@ def _grid_result(
     )
 
 
-def _exact_result(root: Joint, weight: float, grid: int, tail: float) -> _Result | None:
+def _exact_result(root: Joint, weight: float, grid: int, tail: float) -> Result | None:
     """Law of E where all outcomes lie on one grid of at most the size asked for."""
     if not isinstance(root, JointMaximum):
         return None
-    program = _program(root)
-    steps = _steps(program, weight, grid, tail)
+    program = program_of(root)
+    steps = steps_for(program, weight, grid, tail)
     if not (steps.exact and steps.rows_exact):
         return None
-    surface = _surface(program, weight, steps, tail, 0)
+    surface = surface_of(program, weight, steps, tail, 0)
     if any(surface.on.values()):
         return None
     rows, columns = surface.mass.shape
@@ -1749,7 +1749,7 @@ def _exact_result(root: Joint, weight: float, grid: int, tail: float) -> _Result
     stop = wrong * (surface.reach + float(np.ptp(points))) + slack
     lower = above * (1.0 - relative) - surface.error - surface.extra
     upper = above * (1.0 + relative) + surface.error + surface.missing
-    return _Result(
+    return Result(
         points,
         np.cumsum(mass),
         above,
@@ -1764,12 +1764,12 @@ def _exact_result(root: Joint, weight: float, grid: int, tail: float) -> _Result
     )
 
 
-def _evaluated(
+def evaluated(
     root: Joint, weight: float, grid: int, tail: float, listed: int
-) -> _Result:
-    if _sizes(root)[id(root)] <= listed:
+) -> Result:
+    if sizes_of(root)[id(root)] <= listed:
         return _listed_result(root, weight)
-    root = _collapsed(root, min(listed, ENUMERATE_PART))
+    root = collapsed(root, min(listed, ENUMERATE_PART))
     exact = _exact_result(root, weight, grid, tail)
     if exact is not None:
         return exact
@@ -1796,26 +1796,26 @@ class Weighted:
     weight: float
     grid: int = GRID
     listed: int = ENUMERATE
-    _known: dict[tuple[int, float], _Result] = field(
+    _known: dict[tuple[int, float], Result] = field(
         default_factory=dict, init=False, compare=False
     )
 
     def __repr__(self) -> str:
         return f"<Weighted: {self.weight:.6g} * T + x of {self.expression!r}>"
 
-    def _result(self, sf: float = 1e-6, grid: int | None = None) -> _Result:
+    def _result(self, sf: float = 1e-6, grid: int | None = None) -> Result:
         # The law is immutable, so that what was found once stays true.
         tail = next((t for t in (1e-7, 1e-10, 1e-13) if t <= 1e-4 * sf), 1e-16)
         key = (self.grid if grid is None else grid, tail)
         if key not in self._known:
-            self._known[key] = _evaluated(
+            self._known[key] = evaluated(
                 self.expression, self.weight, *key, self.listed
             )
         return self._known[key]
 
     @property
     def _kind(self) -> Kind:
-        for node in _postorder(self.expression):
+        for node in in_order(self.expression):
             if isinstance(node, JointAffine | JointIndependent):
                 laws = node.time_law, node.x_law
                 if any(isinstance(law, Composed | Weighted) for law in laws):
@@ -1929,7 +1929,7 @@ class Weighted:
         if excess <= 1.0 or self._result(sf, grid).atoms:
             return grid
         wanted = 1.2 * grid * min(excess, 1e6)
-        nodes = sum(1 for _ in _postorder(self.expression))
+        nodes = sum(1 for _ in in_order(self.expression))
         cost = 3 * (nodes + READING) if nodes <= 2 * FEW else nodes + READING
         most = cap if demanded else min(cap, math.sqrt(WORK / cost))
         if demanded and wanted > most:
@@ -1941,7 +1941,7 @@ class Weighted:
         result = self._result(sf, grid)
         low, high = self.support()
         at = np.array([float(limit)])
-        value = float(_stepped(result.points, result.above, at, 1.0)[0])
+        value = float(stepped(result.points, result.above, at, 1.0)[0])
         if limit >= high or limit < low:
             sure = float(limit < low)
             return Probability(sure, sure, sure, self._kind)
@@ -1951,12 +1951,12 @@ class Weighted:
     def cdf(self, x: npt.ArrayLike, /) -> Any:
         """P(E <= x), the estimate (bounds: `probability_above`)."""
         result = self._result()
-        return _stepped(result.points, result.below, np.asarray(x, float), 0.0)[()]
+        return stepped(result.points, result.below, np.asarray(x, float), 0.0)[()]
 
     def ccdf(self, x: npt.ArrayLike, /) -> Any:
         """P(E > x), computed as such; the estimate (bounds: `probability_above`)."""
         result = self._result()
-        return _stepped(result.points, result.above, np.asarray(x, float), 1.0)[()]
+        return stepped(result.points, result.above, np.asarray(x, float), 1.0)[()]
 
     def icdf(self, p: npt.ArrayLike, /) -> Any:
         """Quantile values at P(E <= x) = p (their errors: `quantile`)."""
@@ -1977,14 +1977,26 @@ class Weighted:
     def mean_bounds(self) -> Bounds:
         """E E with certified bounds."""
         value, lower, upper = self._result().mean
-        if not math.isfinite(value):
-            return Bounds(value, -math.inf, math.inf, "open")
+        if not math.isfinite(value) or self._largest(lambda law: law.mean) == math.inf:
+            return Bounds(math.inf, lower, math.inf, "open")
         finite = math.isfinite(lower) and math.isfinite(upper)
         return Bounds(value, lower, upper, self._kind if finite else "open")
 
     def variance(self) -> float:
         """Var E, an estimate that the rows make slightly too large."""
+        if self._largest(lambda law: law.variance) == math.inf:
+            return math.inf
         return self._result().variance
+
+    def _largest(self, moment: Callable[[KnownLaw], float]) -> float:
+        """Largest moment of the laws that E depends on."""
+        found = 0.0
+        for node in in_order(self.expression):
+            if isinstance(node, JointAffine | JointIndependent):
+                if self.weight + abs(node.slope) > 0.0:
+                    found = max(found, moment(node.known[0]))
+                found = max(found, moment(node.known[1]))
+        return found
 
     def expected_shortfall(
         self,
@@ -2050,7 +2062,7 @@ class Weighted:
                 time = [max(part[i] for part, _ in parts) for i in (0, 1)]
             return (*time, *energy)
 
-        t_low, t_high, low, high = _folded(self.expression, leaf, combine)
+        t_low, t_high, low, high = folded(self.expression, leaf, combine)
         if weight > 0.0:
             low, high = low + weight * t_low, high + weight * t_high
         return low, high
@@ -2058,7 +2070,7 @@ class Weighted:
     def sample(self, shape: Any = (), /, *, rng: Any = None) -> Any:
         """Draw independent values; `rng` is a generator or a seed."""
         size = (int(shape),) if np.ndim(shape) == 0 else tuple(shape)
-        t, x = _drawn(self.expression, size, generator(rng))
+        t, x = drawn(self.expression, size, generator(rng))
         return (self.weight * t + x)[()]
 
     def lattice_bounds(self, step: float, *, low: float, high: float) -> LatticeBounds:
@@ -2079,8 +2091,10 @@ class Weighted:
         finer = self._finer(self.grid, excess, _cap(MEMORY), False, 1e-9)
         if finer > self.grid:
             result = self._result(1e-9, finer)
+        least, most = self.support()
         ends = result.points[[0, -1]] + [-2.0 * result.slack, 2.0 * result.slack]
-        first = math.floor(max(low, float(ends[0])) / step)
+        start = float(ends[0]) if low <= least else max(low, float(ends[0]))
+        first = math.floor(start / step)
         # Mass above `high` is kept where it is: that costs little and leaves no doubt.
         last = max(math.ceil(float(ends[1]) / step), first + 1)
         if last - first > MAX_CELLS:
@@ -2092,8 +2106,7 @@ class Weighted:
         # A law on the points with survival function s has s(t) = s(point before t). So
         # P(E > point) bounds from above what lies between two points, and the lower
         # law has at each point the survival of the next.
-        least, most = self.support()
-        start = 1.0 if least >= at[0] else float(lower[0])
+        start = 1.0 if least - result.slack >= at[0] else float(lower[0])
         beyond = 0.0 if most <= at[-1] else float(upper[-1])
         upper[-1] = beyond
         down = np.append(lower[1:], 0.0)
@@ -2140,7 +2153,7 @@ class _Frame:
         self.x = self.x + x
 
 
-def _drawn(
+def drawn(
     root: Joint, shape: tuple[int, ...], rng: np.random.Generator
 ) -> tuple[FloatArray, FloatArray]:
     """Draw T and x; every copy of a part afresh."""
@@ -2212,9 +2225,9 @@ def _added(parts: list[tuple[Any, int]]) -> Composed:
     return sum_of(*(repeat(law, n) for law, n in parts))
 
 
-def _reduced(root: Joint, weight: float) -> Composed | None:
+def reduced(root: Joint, weight: float) -> Composed | None:
     """The law in one dimension, where no joint law is needed."""
-    order = list(_postorder(root))
+    order = list(in_order(root))
     leaves = [v for v in order if not isinstance(v, JointSum | JointMaximum)]
     if weight == 0.0 or not any(isinstance(node, JointMaximum) for node in order):
         # Every draw enters by its weight * T + x alone.
@@ -2222,7 +2235,7 @@ def _reduced(root: Joint, weight: float) -> Composed | None:
         if any(law is None for law in laws.values()):
             return None
         return sum_of(
-            _folded(root, lambda v: laws[id(v)], lambda _, parts: _added(parts))
+            folded(root, lambda v: laws[id(v)], lambda _, parts: _added(parts))
         )
     apart = {id(leaf): _apart(leaf) for leaf in leaves}
     if any(pair is None for pair in apart.values()):
@@ -2237,11 +2250,11 @@ def _reduced(root: Joint, weight: float) -> Composed | None:
     def one(coordinate: int) -> Callable[[JointLeaf], Any]:
         return lambda leaf: (apart[id(leaf)] or (0.0, 0.0))[coordinate]
 
-    energy = _folded(root, one(1), lambda _, parts: _added(parts))
-    return sum_of(scale(_folded(root, one(0), time), weight), energy)
+    energy = folded(root, one(1), lambda _, parts: _added(parts))
+    return sum_of(scale(folded(root, one(0), time), weight), energy)
 
 
-def _spelled_out(root: Joint) -> Joint:
+def spelled_out(root: Joint) -> Joint:
     """Leaves whose T is composed of other laws, as expressions of those.
 
     With x = 0 beside every T, and x' as a part of its own that takes no time. A line
@@ -2261,9 +2274,9 @@ def _spelled_out(root: Joint) -> Joint:
         same = all(
             new is old for (new, _), (old, _) in zip(parts, node.parts, strict=True)
         )
-        return node if same else _flat(type(node), parts, "joint law")
+        return node if same else flattened(type(node), parts, "joint law")
 
-    return _folded(root, leaf, combine)
+    return folded(root, leaf, combine)
 
 
 def _joint_time(root: Node, slope: float) -> Joint | None:
@@ -2277,10 +2290,10 @@ def _joint_time(root: Node, slope: float) -> Joint | None:
             if node.constant != 0.0:
                 extra = JointAffine(Constant(node.constant), slope, Constant(0.0))
                 parts.append((extra, 1))
-            known[id(node)] = _flat(JointSum, parts, "joint law")
+            known[id(node)] = flattened(JointSum, parts, "joint law")
         elif isinstance(node, Max) and slope == 0.0:
             parts = [(known[id(part)], n) for part, n in node.parts]
-            known[id(node)] = _flat(JointMaximum, parts, "joint law")
+            known[id(node)] = flattened(JointMaximum, parts, "joint law")
         else:
             return None
     return known[id(root)]
@@ -2328,7 +2341,7 @@ def weighted(
         raise InputError(f"weighted: grid must be an integer, got {grid!r}")
     if not 16 <= grid <= 8192:
         raise InputError(f"weighted: grid must be from 16 to 8192, got {grid!r}")
-    reduced = _reduced(expression, float(weight))
-    if reduced is not None:
-        return reduced
-    return Weighted(_spelled_out(expression), float(weight), int(grid))
+    line = reduced(expression, float(weight))
+    if line is not None:
+        return line
+    return Weighted(spelled_out(expression), float(weight), int(grid))

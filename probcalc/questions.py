@@ -219,15 +219,19 @@ def _table(
     inside = np.where((inside >= bottom) & (inside < top), inside, np.nan)
     if np.isnan(inside).all():
         return None
-    try:
-        survival = refined_at(root, float(np.nanmax(inside)), 1e-4, 5e-4, MEMORY)
-    except ToleranceError:
-        return None
-    known = np.flatnonzero(~np.isnan(inside))
-    low, high = survival.bounds(inside[known], 1.12)
-    good = high - low <= 5e-3 * np.minimum(high, 1.0 - low) + 1e-9
     out = np.full(inside.size, np.nan)
-    out[known[good]] = 0.5 * (low + high)[good]
+    # The bulk first, then what is left in the upper tail.
+    for level in (1e-4, 1e-10):
+        left = np.flatnonzero(~np.isnan(inside) & np.isnan(out))
+        if left.size == 0:
+            break
+        try:
+            survival = refined_at(root, float(inside[left].max()), level, 5e-4, MEMORY)
+        except ToleranceError:
+            break
+        low, high = survival.bounds(inside[left], 1.12)
+        good = high - low <= 2e-2 * np.minimum(high, 1.0 - low) + 1e-9
+        out[left[good]] = 0.5 * (low + high)[good]
     return out
 
 

@@ -380,7 +380,11 @@ def test_heavy_tails_stay_inside_the_bracket() -> None:
         q = law.quantile(sf=sf)
         truth = 1.5 * sf ** (-1 / 1.5) + 1.0
         assert q.lower <= truth <= q.upper
-    assert law.variance() == math.inf or law.variance() > 0
+    assert law.variance() == math.inf
+    endless = Weighted(joint_maximum(JointAffine(stats.levy(), 0.5, 1.0), one), 1.0)
+    assert endless.mean() == endless.variance() == math.inf
+    q = endless.quantile(sf=0.01)
+    assert q.lower <= 1.5 * stats.levy.isf(0.01) + 1.0 <= q.upper
     assert law.mean_bounds().lower <= 5.5 <= law.mean_bounds().upper
 
 
