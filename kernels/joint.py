@@ -191,8 +191,8 @@ def ordered_spectrum(
 
 def line_spectrum(mass: FloatArray, period: int, frequencies: int) -> Spectrum:
     """First Fourier coefficients of a mass on a circle of `period` points."""
-    cyclic = _cyclic(mass[:, None], period)[:, 0]
-    spectrum: Any = scipy.fft.rfft(cyclic, workers=1)
+    wrapped = _cyclic(mass[:, None], period)[:, 0]
+    spectrum: Any = scipy.fft.rfft(wrapped, workers=1)
     return spectrum[:frequencies]
 
 

@@ -62,7 +62,7 @@ __all__ = [
 ]
 
 #: Default limit of the memory that working out one answer may take, in bytes.
-MEMORY = 2**28
+MEMORY = 2**29
 #: More copies than this are refused: the answer would be a normal law anyway.
 MAX_COPIES = 10**9
 
@@ -287,7 +287,7 @@ def _nodes(laws: Sequence[Operand], where: str) -> list[Node]:
 def _copies(n: Any, where: str) -> int:
     if isinstance(n, bool) or not isinstance(n, numbers.Integral) or n < 1:
         raise InputError(f"{where}: n must be an integer >= 1, got {n!r}")
-    if n > MAX_COPIES:
+    if int(n) > MAX_COPIES:
         raise InputError(f"{where}: n must be at most {MAX_COPIES}, got {n}")
     return int(n)
 

@@ -246,7 +246,7 @@ def _atoms_pair(
     if close.all():
         # Every atom is a point: one exact mass.
         index = (nearest - first).astype(np.intp)
-        exact = np.bincount(index, weights=mass, minlength=cells)
+        exact = np.bincount(index, weights=mass, minlength=cells).astype(np.float64)
         down = up = exact
     else:
         halves, moments = quantise.atoms_to_halves(position, mass, first, cells)
@@ -284,7 +284,7 @@ def _rounded(
     position: FloatArray, mass: FloatArray, first: int, cells: int, rule: Any
 ) -> FloatArray:
     index = (rule(position) - first).astype(np.intp)
-    return np.bincount(index, weights=mass, minlength=cells + 1)
+    return np.bincount(index, weights=mass, minlength=cells + 1).astype(np.float64)
 
 
 def _heavier(one: FloatArray, other: FloatArray) -> FloatArray:
@@ -330,7 +330,8 @@ def _continuous_pair(law: Distribution, demand: Demand, shift: float) -> Pair:
     first = math.floor((start + shift) / step)
     cells = max(math.ceil((end + shift) / step) - first, 1)
     _check_points(cells + 1, demand)
-    edges = (first + 0.5 * np.arange(2 * cells + 1)) * step - shift
+    half_steps = np.arange(2 * cells + 1, dtype=np.float64)
+    edges = (first + 0.5 * half_steps) * step - shift
     if family is not None:
         mass, low_moment, high_moment = _family_halves(family, edges, step)
     else:

@@ -8,7 +8,9 @@ and the whole costs
 
 Dynamic energy that is independent of time is a plain summand wherever it stands, so
 that only what depends on time needs more: under ``>>`` alone each execution adds
-(B + s - b) T + d, one quantity; under ``|`` and ``&`` the joint law of (T, x).
+(B + s - b) T + d, one quantity; under ``|`` and ``&`` the joint law of (T, x). The
+total is a sum of such *draws*, each with its number of executions and the shared
+factors it stands under.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from probcalc.composed import (
     Composed,
@@ -27,10 +29,11 @@ from probcalc.composed import (
     scale,
     sum_of,
 )
-from probcalc.distribution import Constant, Distribution, Empirical
+from probcalc.distribution import Constant, Distribution, Empirical, as_law
 from probcalc.element import Element
 from probcalc.errors import CompositionError
-from probcalc.nodes import constant_of
+from probcalc.nodes import Shared, constant_of
+from probcalc.nodes import postorder as postorder_of
 from probcalc.setting import Setting, Weight, add, factors, key_of
 from probcalc.term import Repeat, Sequential, Term, postorder
 
@@ -69,17 +72,17 @@ def energy_law(
         Factors that act differently on time and energy that depend on each other.
     """
     work = _Work(setting, dynamic=dynamic, leaf=leaf)
-    core = work.core()
+    draws = work.core()
     if dynamic:
-        core += work.outside(coupled=False)
-    total = work.factor(setting.gains, sum_of(*core, 0.0))
+        draws += work.outside(coupled=False)
+    total = work.factor(setting.gains, work.total(draws))
     return sum_of(total, *(_shifts(setting) if dynamic else ()))
 
 
 def dynamic_energy_law(setting: Setting, leaf: LeafLaw = as_stated) -> Composed:
     """Law of the dynamic energy in J; elements independent but for shared factors."""
     work = _Work(setting, dynamic=True, leaf=leaf)
-    total = sum_of(*work.outside(coupled=True), 0.0)
+    total = work.total(work.outside(coupled=True))
     return sum_of(work.factor(setting.gains, total), *_shifts(setting))
 
 
@@ -93,6 +96,14 @@ def _shifts(setting: Setting) -> list[Composed]:
         scale(Variable(name, setting.shared[name].law), count)
         for name, count in counts.items()
     ]
+
+
+class Draw(NamedTuple):
+    """Executions of one summand of the energy, under shared factors."""
+
+    key: tuple[str, ...]
+    law: Any  # of one dimension, or a joint law
+    count: int = 1
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -134,9 +145,9 @@ class _Work:
                 self.timed.add(id(node))
                 pending.extend(node.parts)
 
-    def mark(self, base: Weight) -> list[Any]:
+    def mark(self, base: Weight) -> list[Draw]:
         """Mark how each node is worked out; return the (s - b) T that are constant."""
-        constants: list[Any] = []
+        constants: list[Draw] = []
         for node in self.setting.order:
             if isinstance(node, Element):
                 delta = self.setting.beyond(node)
@@ -160,29 +171,23 @@ class _Work:
             elif joined:
                 self.joined.update(map(id, node.parts))
             if weighed and id(node) not in self.plain:
-                # Nothing to pay for waiting: energies add, whatever runs beside what.
-                if isinstance(node, Sequential | Repeat) or not base:
+                if self._in_series(node, base):
                     self.weighed.update(map(id, node.parts))
                 elif node.parts:
                     self.joined.update([id(node), *map(id, node.parts)])
         return constants
 
-    def _split(self, e: Element, delta: Weight) -> tuple[list[Any], Weight]:
+    def _split(self, e: Element, delta: Weight) -> tuple[list[Draw], Weight]:
         """Take (s - b) T out as a summand where T is constant."""
         if not isinstance(e.time, Constant) or any(
             f.acts_on == "time" for f in e.shared
         ):
             return [], delta
         spent = e.time.value * self.setting.counts[id(e)]
-        fixed: list[Any] = []
-        for key, power in self.setting.effective(delta).items():
-            if not key:
-                fixed.append(Constant(power * spent))
-            elif power > 0.0:
-                fixed.append(self.factor(key, power * spent))
-            else:
-                return [], delta
-        return fixed, {}
+        powers = self.setting.effective(delta)
+        if any(key and power < 0.0 for key, power in powers.items()):
+            return [], delta
+        return [Draw(key, Constant(c * spent)) for key, c in powers.items()], {}
 
     # ---- time ---------------------------------------------------------------------
 
@@ -212,9 +217,9 @@ class _Work:
 
     # ---- energy -------------------------------------------------------------------
 
-    def outside(self, *, coupled: bool) -> list[Any]:
-        """Dynamic energy that is independent of time, or all of it: summands."""
-        found: list[Any] = []
+    def outside(self, *, coupled: bool) -> list[Draw]:
+        """Dynamic energy that is independent of time, or all of it."""
+        found: list[Draw] = []
         for e in self.setting.elements:
             law = e.dynamic_energy
             nothing = isinstance(law, Constant) and law.value == 0.0
@@ -222,71 +227,55 @@ class _Work:
                 continue
             count = self.setting.counts[id(e)]
             gain = self.setting.stripped(key_of(e, "energy"))
-            found.append(self.factor(gain, repeat(self.leaf(law, e, count), count)))
+            found.append(Draw(gain, self.leaf(law, e, count), count))
         return found
 
-    def core(self) -> list[Any]:
-        """Summands of B T + sum of x, less what `outside` holds."""
+    def core(self) -> list[Draw]:
+        """B T + sum of x, less what `outside` holds."""
         setting = self.setting
         base = setting.effective(setting.base)
         found = self.mark(base)
         times = self.times()
         joints = _joints(self, times) if self.joined else {}
-        known: dict[int, list[Any]] = {}
-        for node in setting.order:
+        counts = dict.fromkeys(self.weighed, 0)
+        counts[id(setting.term)] = 1
+        waiting: list[Any] = []
+        for node in reversed(setting.order):
             if id(node) not in self.weighed:
                 continue
+            n = counts[id(node)]
             if id(node) in self.plain:
-                known[id(node)] = self._paid(base, times[id(node)], node)
+                waiting.append(repeat(times[id(node)], n))
             elif isinstance(node, Element):
-                known[id(node)] = self._leaf_energy(node, base, times)
-            elif isinstance(node, Sequential | Repeat) or not base:
-                known[id(node)] = self._series(node, times, base, known)
+                found += self._leaf_energy(node, n, base, times)
+            elif self._in_series(node, base):
+                for part, times_there in _counted(node):
+                    again = node.count if isinstance(node, Repeat) else times_there
+                    counts[id(part)] += n * again
             else:
-                known[id(node)] = [self._waiting(node, base, joints[id(node)])]
-        return found + known[id(setting.term)]
-
-    def _paid(self, power: Weight, time: Any, node: Term) -> list[Any]:
-        """Return the summands of a power, possibly random, times one time."""
-        if len(power) > 1 and constant_of(sum_of(time).node) is None:
-            # One draw of the time under several factors.
-            if self.setting.counts[id(node)] > 1:
-                raise CompositionError(
-                    f"{node.label!r} is executed more than once and draws power under "
-                    f"different shared factors ({_names(power)}), which no exact "
-                    "method takes; name one factor in every element, or use "
-                    "method='moments'"
-                )
-            time = Variable(f"time of {node.label} ({id(node):x})", sum_of(time))
-        return [self.factor(key, scale(time, c)) for key, c in power.items()]
-
-    def _series(
-        self,
-        node: Term,
-        times: Mapping[int, Any],
-        base: Weight,
-        known: Mapping[int, list[Any]],
-    ) -> list[Any]:
-        if isinstance(node, Repeat):
-            return [repeat(sum_of(*known[id(node.part)], 0.0), node.count)]
-        parts = _counted(node)
-        plain = [(times[id(p)], n) for p, n in parts if id(p) in self.plain]
-        found: list[Any] = []
-        if plain:
-            together = sum_of(*(repeat(law, n) for law, n in plain))
-            found += self._paid(base, together, node)
-        for part, n in parts:
-            if id(part) not in self.plain:
-                found.append(repeat(sum_of(*known[id(part)], 0.0), n))
+                found.append(Draw(self._one_key(node, base), joints[id(node)], n))
+        if waiting:
+            found += self._paid(base, sum_of(*waiting))
         return found
 
+    def _in_series(self, node: Term, base: Weight) -> bool:
+        """Whether energies of the parts add: also where waiting costs nothing."""
+        return isinstance(node, Sequential | Repeat) or not base
+
+    def _paid(self, power: Weight, time: Any) -> list[Draw]:
+        """Power, possibly under several shared factors, times the sum of some times."""
+        if len(power) > 1 and constant_of(sum_of(time).node) is None:
+            # One draw of the times under several factors.
+            time = Variable(f"time ({id(time):x})", sum_of(time))
+        return [Draw(key, scale(time, c)) for key, c in power.items()]
+
     def _leaf_energy(
-        self, e: Element, base: Weight, times: Mapping[int, Any]
-    ) -> list[Any]:
-        """(B + s - b) T + d of one execution, d only if it goes with T."""
+        self, e: Element, n: int, base: Weight, times: Mapping[int, Any]
+    ) -> list[Draw]:
+        """(B + s - b) T + d of n executions, d only if it goes with T."""
         power = add(base, self.deltas[id(e)])
         if not self.coupled(e):
-            return self._paid(power, times[id(e)], e)
+            return self._paid(power, repeat(times[id(e)], n))
         gain = self.setting.stripped(key_of(e, "energy"))
         if set(power) - {gain} or self.setting.own_paces(e):
             raise _entangled([e])
@@ -294,12 +283,10 @@ class _Work:
         # One run draws T and d together: w T + d is itself a measured quantity.
         energy = power.get(gain, 0.0) * e.runs.time + e.runs.dynamic_energy
         law = Empirical(energy, blocks=e.runs.blocks)
-        return [self.factor(gain, self.leaf(law, e, self.setting.counts[id(e)]))]
+        return [Draw(gain, self.leaf(law, e, self.setting.counts[id(e)]), n)]
 
-    def _waiting(self, node: Term, base: Weight, joint: Any) -> Any:
-        """B T + x of a joint law, which stands under one set of factors."""
-        from probcalc.joint import weighted
-
+    def _one_key(self, node: Term, base: Weight) -> tuple[str, ...]:
+        """Return the factors, one set for all, under which a joint law stands."""
         inside = [part for part in postorder(node) if isinstance(part, Element)]
         keys = set(base)
         for e in inside:
@@ -308,8 +295,50 @@ class _Work:
                 keys.add(self.setting.stripped(key_of(e, "energy")))
         if len(keys) > 1 or any(self.setting.own_paces(e) for e in inside):
             raise _entangled(inside)
-        (key,) = keys
-        return self.factor(key, weighted(joint, base[key]))
+        return keys.pop()
+
+    def total(self, draws: list[Draw]) -> Composed:
+        """Sum of independent draws."""
+        found: list[Any] = [0.0]
+        groups: dict[tuple[str, ...], list[Draw]] = {}
+        for draw in draws:
+            groups.setdefault(draw.key, []).append(draw)
+        for key, group in groups.items():
+            together = [draw for draw in group if is_joint(draw.law)]
+            if together:
+                # What is independent of time joins in: one answer for the whole sum is
+                # narrower than the sum of answers.
+                plain = [d for d in group if not is_joint(d.law) and _free(d.law)]
+                group = [d for d in group if not is_joint(d.law) and not _free(d.law)]
+                power = self.setting.effective(self.setting.base)[key]
+                found.append(self.factor(key, _summed(together, plain, power)))
+            parts = [repeat(draw.law, draw.count) for draw in group]
+            if parts:
+                found.append(self.factor(key, sum_of(*parts)))
+        return sum_of(*found)
+
+
+def is_joint(law: Any) -> bool:
+    """Whether a law is one of time and energy together."""
+    return not hasattr(law, "cdf") and not isinstance(law, Variable)
+
+
+def _free(law: Any) -> bool:
+    """Whether no shared draw is part of a law."""
+    if isinstance(law, Variable):
+        return False
+    nodes = postorder_of(law.node) if isinstance(law, Composed) else ()
+    return not any(isinstance(node, Shared) for node in nodes)
+
+
+def _summed(together: list[Draw], plain: list[Draw], power: float) -> Any:
+    """B T + x of joint draws one after the other, and of draws that take no time."""
+    from probcalc.joint import JointIndependent, joint_repeat, joint_sum, weighted
+
+    still = [JointIndependent(Constant(0.0), as_law(draw.law)) for draw in plain]
+    laws = [draw.law for draw in together] + still
+    parts = zip(laws, (draw.count for draw in together + plain), strict=True)
+    return weighted(joint_sum(*(joint_repeat(law, n) for law, n in parts)), power)
 
 
 def _joints(work: _Work, times: Mapping[int, Any]) -> dict[int, Any]:
@@ -353,10 +382,6 @@ def _counted(node: Term) -> list[tuple[Term, int]]:
     """Distinct parts with the number of times each stands there."""
     counts = Counter(map(id, node.parts))
     return [(p, counts[id(p)]) for p in {id(p): p for p in node.parts}.values()]
-
-
-def _names(power: Weight) -> str:
-    return ", ".join(sorted({repr(name) for key in power for name in key}))
 
 
 def _entangled(inside: list[Element]) -> CompositionError:

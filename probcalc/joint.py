@@ -351,6 +351,7 @@ def flattened(
     parts: Iterable[tuple[Any, int]],
     where: str,
 ) -> Joint:
+    """One node of all parts: those of its own kind taken apart, equal ones counted."""
     merged: dict[int, tuple[Joint, int]] = {}
 
     def put(part: Joint, count: int) -> None:
@@ -443,6 +444,7 @@ class Atoms(NamedTuple):
 
     @property
     def masses(self) -> FloatArray:
+        """Probability of each outcome."""
         if self.mass is None:
             return np.full(self.t.size, 1.0 / self.t.size)
         return self.mass
@@ -471,6 +473,7 @@ def size_of(leaf: JointLeaf) -> float:
 
 
 def outcomes_of(leaf: JointLeaf) -> Atoms:
+    """List the outcomes of a leaf that has finitely many."""
     if isinstance(leaf, JointRuns):
         return Atoms(leaf.time, leaf.x, leaf.weights)
     time, x = (law.values for law in leaf.known)
@@ -487,6 +490,7 @@ def _power_size(parts: list[tuple[float, int]]) -> float:
 
 
 def sizes_of(root: Joint) -> dict[int, float]:
+    """Number of outcomes of every node, by id."""
     out: dict[int, float] = {}
     for node in in_order(root):
         if isinstance(node, JointSum | JointMaximum):
@@ -619,6 +623,7 @@ def atoms_axis(
     origin: float,
     rounding: int = 0,
 ) -> Axis:
+    """Bring outcomes onto multiples of a step from an origin."""
     at = on_points((values - origin) / step)
     weights = np.full(at.size, 1.0 / at.size) if mass is None else mass
     low, part = np.floor(at), _shares(at, rounding)
@@ -871,6 +876,7 @@ class Program(NamedTuple):
 
 
 def program_of(root: Joint) -> Program:
+    """Number the nodes of an expression."""
     order = list(in_order(root))
     number = {id(node): i for i, node in enumerate(order)}
     nodes: list[tuple[str, list[tuple[int, int]]]] = []
@@ -1221,6 +1227,7 @@ def _axis_line(
 
 
 def atoms_line(values: FloatArray, mass: FloatArray | None, step: float) -> Line:
+    """Law of E given outcome by outcome."""
     axis = atoms_axis(values, mass, step, float(values.min()))
     weights = np.full(values.size, 1.0 / values.size) if mass is None else mass
     mean = float(values @ weights)
@@ -1767,6 +1774,7 @@ def _exact_result(root: Joint, weight: float, grid: int, tail: float) -> Result 
 def evaluated(
     root: Joint, weight: float, grid: int, tail: float, listed: int
 ) -> Result:
+    """Law of E, by whatever way is exact or else narrowest."""
     if sizes_of(root)[id(root)] <= listed:
         return _listed_result(root, weight)
     root = collapsed(root, min(listed, ENUMERATE_PART))
@@ -1774,6 +1782,133 @@ def evaluated(
     if exact is not None:
         return exact
     return _grid_result(root, weight, grid, tail, listed)
+
+
+# ------------------------------------------------------------------------ answers
+def bracketed(
+    result: Result, level: float, by_sf: bool, ends: tuple[float, float]
+) -> tuple[float, float, float]:
+    """Estimate and bounds of a quantile; `ends` are known whatever the result says.
+
+    The quantile is the smallest t with P(E > t) <= sf, that is P(E <= t) >= p. Levels
+    compare as given: 1 - 0.8 is not quite 1 / 5.
+    """
+    points = result.points
+    if by_sf:
+        enough = int(np.searchsorted(-result.upper, -level))
+        over = int(np.searchsorted(-result.lower, -level)) - 1
+        at = int(np.searchsorted(-result.above, -level))
+    else:
+        enough = int(np.searchsorted(result.below_lower, level))
+        over = int(np.searchsorted(result.below_upper, level)) - 1
+        at = int(np.searchsorted(result.below, level))
+    if result.atoms:
+        over += 1  # E is above point `over`, so at the next one at least
+    low, high = ends
+    upper = points[enough] + result.slack if enough < points.size else high
+    lower = points[over] - result.slack if 0 <= over < points.size else low
+    lower, upper = max(float(lower), low), min(float(upper), high)
+    value = float(points[min(at, points.size - 1)])
+    return min(max(value, lower), upper), lower, upper
+
+
+def shortfall(result: Result, sf: float, least: float) -> tuple[float, float, float]:
+    """Estimate and bounds of the mean of the worst `sf` share; E >= `least` surely."""
+    t = result.points
+    widths = np.diff(t)
+
+    def stop_loss(survival: FloatArray) -> FloatArray:
+        return np.append(np.cumsum((survival[:-1] * widths)[::-1])[::-1], 0.0)
+
+    # E (E - t)+ <= E (E' - t)+: noise of mean zero only raises a convex function.
+    above = float(np.min(t + (stop_loss(result.above) + result.stop_slack) / sf))
+    above += result.slack
+    # The law with survival `lower` is below E in first order; so is its shortfall,
+    # t_0 + integral of min(lower, sf) / sf where lower(t_0) >= sf. Between points
+    # that are no atoms only the value at the next one is sure.
+    lower = result.lower if result.atoms else np.append(result.lower[1:], 0.0)
+    start = max(int(np.searchsorted(-lower, -sf, side="right")) - 1, 0)
+    below = least
+    if lower[start] >= sf or result.atoms:
+        clipped = np.minimum(lower[start:-1], sf) @ widths[start:]
+        below = float(t[start] + clipped / sf - result.slack)
+    value = float(np.min(t + stop_loss(result.above) / sf))
+    return min(max(value, below), above), below, above
+
+
+def lattice_pair(
+    result: Result, step: float, low: float, ends: tuple[float, float]
+) -> LatticeBounds:
+    """Laws on multiples of a step, below and above E in first order.
+
+    Mass below `low` is moved there in the upper law and lost in the lower one; `ends`
+    are bounds of E.
+    """
+    least, most = ends
+    reach = result.points[[0, -1]] + [-2.0 * result.slack, 2.0 * result.slack]
+    start = float(reach[0]) if low <= least else max(low, float(reach[0]))
+    first = math.floor(start / step)
+    last = max(math.ceil(float(reach[1]) / step), first + 1)
+    if last - first > MAX_CELLS:
+        raise ToleranceError(
+            f"joint law: {last - first} lattice points, more than {MAX_CELLS}"
+        )
+    at = step * np.arange(first, last + 1)
+    lower, upper = result.lower_at(at), result.upper_at(at)
+    # A law on the points with survival function s has s(t) = s(point before t). So
+    # P(E > point) bounds from above what lies between two points, and the lower law
+    # has at each point the survival of the next.
+    begin = 1.0 if least - result.slack >= at[0] else float(lower[0])
+    beyond = 0.0 if most <= at[-1] else float(upper[-1])
+    upper[-1] = beyond
+    down = np.append(lower[1:], 0.0)
+
+    def masses(before: float, survival: FloatArray) -> FloatArray:
+        return np.maximum(-np.diff(survival, prepend=before), 0.0)
+
+    return LatticeBounds(
+        Lattice(first, step, masses(begin, down), 1.0 - begin, 0.0, "down"),
+        Lattice(first, step, masses(1.0, upper), 0.0, beyond, "up"),
+    )
+
+
+def support_of(root: Joint, weight: float) -> tuple[float, float]:
+    """Bounds of the possible values of E."""
+    early = math.inf
+
+    def leaf(node: JointLeaf) -> tuple[float, ...]:
+        """Least and largest T and x, and least x of what does not fall with T."""
+        nonlocal early
+        if isinstance(node, JointRuns):
+            t, x = node.time, node.x
+            early = min(early, float(t.min()))
+            low = float(x.min())
+            return float(t.min()), float(t.max()), low, float(x.max()), low, 0.0
+        t, x = node.time_law.support(), node.x_law.support()
+        first, last = float(t[0]), float(t[1])
+        early = min(early, first)
+        lines = [node.slope * v if node.slope else 0.0 for v in (first, last)]
+        rest = float(x[0]) + (lines[0] if node.slope > 0.0 else 0.0)
+        top = max(lines) + float(x[1])
+        return first, last, min(lines) + float(x[0]), top, rest, max(-node.slope, 0.0)
+
+    def combine(
+        node: JointSum | JointMaximum, parts: list[tuple[Any, int]]
+    ) -> tuple[float, ...]:
+        added = [sum(n * part[i] for part, n in parts) for i in range(6)]
+        if isinstance(node, JointMaximum):
+            added[:2] = [max(part[i] for part, _ in parts) for i in (0, 1)]
+        return tuple(added)
+
+    first, last, low, high, rest, fall = folded(root, leaf, combine)
+    if weight == 0.0:
+        return low, high
+    low, high = low + weight * first, high + weight * last
+    if 0.0 < fall <= weight and early >= 0.0:
+        # Times are not negative, so each is at most the whole: sum of slope T over the
+        # falling lines is at least -fall times the whole T.
+        low = max(low, (weight - fall) * first + rest)
+    return low, high
 
 
 # ----------------------------------------------------------------------- the law
@@ -1837,9 +1972,8 @@ class Weighted:
         p, sf : float
             Level as P(E <= e) or as P(E > e); exactly one.
         rtol : float, optional
-            Width of the bracket over the size of the value. A given tolerance is a
-            demand; the default 1e-4 is an aim, and a wider bracket is returned with
-            the grid that limited it.
+            Width of the bracket over the value. A given tolerance is a demand; the
+            default 1e-4 an aim: the bracket may be wider, with the grid that limits it.
         memory : int
             Bytes that the grid may take.
 
@@ -1872,26 +2006,14 @@ class Weighted:
 
     def _quantile(self, p: float, sf: float, by_sf: bool, grid: int) -> Quantile:
         result = self._result(min(p, sf), grid)
-        points = result.points
-        # The quantile is the smallest t with P(E > t) <= sf, that is P(E <= t) >= p.
-        # Levels compare as given: 1 - 0.8 is not quite 1 / 5.
-        if by_sf:
-            enough = int(np.searchsorted(-result.upper, -sf))
-            over = int(np.searchsorted(-result.lower, -sf)) - 1
-            at = int(np.searchsorted(-result.above, -sf))
-        else:
-            enough = int(np.searchsorted(result.below_lower, p))
-            over = int(np.searchsorted(result.below_upper, p)) - 1
-            at = int(np.searchsorted(result.below, p))
-        if result.atoms:
-            over += 1  # E is above point `over`, so at the next one at least
-        low, high = self.support()
-        upper = points[enough] + result.slack if enough < points.size else high
-        lower = points[over] - result.slack if 0 <= over < points.size else low
-        lower, upper = max(float(lower), low), min(float(upper), high)
-        kind = self._kind if math.isfinite(lower) and math.isfinite(upper) else "open"
-        value = min(max(float(points[min(at, points.size - 1)]), lower), upper)
-        return Quantile(p, value, lower, upper, kind, result.limited_by, sf)
+        level = sf if by_sf else p
+        value, lower, upper = bracketed(result, level, by_sf, self.support())
+        return Quantile(
+            p, value, lower, upper, self._sort(lower, upper), result.limited_by, sf
+        )
+
+    def _sort(self, lower: float, upper: float) -> Kind:
+        return self._kind if math.isfinite(lower) and math.isfinite(upper) else "open"
 
     def probability_above(
         self, limit: float, *, rtol: float = 1e-3, memory: int = MEMORY
@@ -1907,7 +2029,16 @@ class Weighted:
             tried once where the first does not reach it.
         memory : int
             Bytes that the grid may take.
+
+        Raises
+        ------
+        InputError
+            A limit that is no number.
         """
+        if not isinstance(limit, numbers.Real) or math.isnan(limit):
+            raise InputError(
+                f"probability_above: limit must be a number, got {limit!r}"
+            )
         cap = _cap(memory)
         grid = min(self.grid, cap)
         found = self._probability(limit, 1e-6, grid)
@@ -1954,7 +2085,7 @@ class Weighted:
         return stepped(result.points, result.below, np.asarray(x, float), 0.0)[()]
 
     def ccdf(self, x: npt.ArrayLike, /) -> Any:
-        """P(E > x), computed as such; the estimate (bounds: `probability_above`)."""
+        """P(E > x), the estimate, computed as such (bounds: `probability_above`)."""
         result = self._result()
         return stepped(result.points, result.above, np.asarray(x, float), 1.0)[()]
 
@@ -1979,8 +2110,7 @@ class Weighted:
         value, lower, upper = self._result().mean
         if not math.isfinite(value) or self._largest(lambda law: law.mean) == math.inf:
             return Bounds(math.inf, lower, math.inf, "open")
-        finite = math.isfinite(lower) and math.isfinite(upper)
-        return Bounds(value, lower, upper, self._kind if finite else "open")
+        return Bounds(value, lower, upper, self._sort(lower, upper))
 
     def variance(self) -> float:
         """Var E, an estimate that the rows make slightly too large."""
@@ -2011,61 +2141,12 @@ class Weighted:
         """
         p, sf = levels(p, sf)
         result = self._result(min(p, sf), min(self.grid, _cap(memory)))
-        t = result.points
-        widths = np.diff(t)
-
-        def stop_loss(survival: FloatArray) -> FloatArray:
-            return np.append(np.cumsum((survival[:-1] * widths)[::-1])[::-1], 0.0)
-
-        # E (E - t)+ <= E (E' - t)+: noise of mean zero only raises a convex function.
-        above = float(np.min(t + (stop_loss(result.above) + result.stop_slack) / sf))
-        # The law with survival `lower` is below E in first order; so is its shortfall,
-        # t_0 + integral of min(lower, sf) / sf where lower(t_0) >= sf. Between points
-        # that are no atoms only the value at the next one is sure.
-        lower = result.lower if result.atoms else np.append(result.lower[1:], 0.0)
-        start = max(int(np.searchsorted(-lower, -sf, side="right")) - 1, 0)
-        if lower[start] < sf and not result.atoms:
-            below = self.support()[0]
-        else:
-            clipped = np.minimum(lower[start:-1], sf) @ widths[start:]
-            below = float(t[start] + clipped / sf - result.slack)
-        value = float(np.min(t + stop_loss(result.above) / sf))
-        above += result.slack
-        kind = self._kind if math.isfinite(below) and math.isfinite(above) else "open"
-        return Bounds(min(max(value, below), above), below, above, kind)
+        value, lower, upper = shortfall(result, sf, self.support()[0])
+        return Bounds(value, lower, upper, self._sort(lower, upper))
 
     def support(self) -> tuple[float, float]:
         """Return bounds of the possible values."""
-        weight = self.weight
-
-        def leaf(node: JointLeaf) -> tuple[float, ...]:
-            if isinstance(node, JointRuns):
-                t, x = node.time, node.x
-                ends = t.min(), t.max(), x.min(), x.max()
-                return tuple(float(v) for v in ends)
-            t, x = node.time_law.support(), node.x_law.support()
-            lines = [node.slope * float(v) if node.slope else 0.0 for v in t]
-            return (
-                float(t[0]),
-                float(t[1]),
-                min(lines) + float(x[0]),
-                max(lines) + float(x[1]),
-            )
-
-        def combine(
-            node: JointSum | JointMaximum, parts: list[tuple[Any, int]]
-        ) -> tuple[float, ...]:
-            energy = [sum(n * part[i] for part, n in parts) for i in (2, 3)]
-            if isinstance(node, JointSum):
-                time = [sum(n * part[i] for part, n in parts) for i in (0, 1)]
-            else:
-                time = [max(part[i] for part, _ in parts) for i in (0, 1)]
-            return (*time, *energy)
-
-        t_low, t_high, low, high = folded(self.expression, leaf, combine)
-        if weight > 0.0:
-            low, high = low + weight * t_low, high + weight * t_high
-        return low, high
+        return support_of(self.expression, self.weight)
 
     def sample(self, shape: Any = (), /, *, rng: Any = None) -> Any:
         """Draw independent values; `rng` is a generator or a seed."""
@@ -2084,51 +2165,17 @@ class Weighted:
             Range that matters, infinite for all. Mass below it is moved to its end
             where that keeps the order, else accounted as lost.
         """
-        result = self._result(1e-9)
         # The bounds are worth about a step: finer where that is cheap.
         middle = self._quantile(0.5, 0.5, True, self.grid)
         excess = (middle.upper - middle.lower) / step
         finer = self._finer(self.grid, excess, _cap(MEMORY), False, 1e-9)
-        if finer > self.grid:
-            result = self._result(1e-9, finer)
-        least, most = self.support()
-        ends = result.points[[0, -1]] + [-2.0 * result.slack, 2.0 * result.slack]
-        start = float(ends[0]) if low <= least else max(low, float(ends[0]))
-        first = math.floor(start / step)
-        # Mass above `high` is kept where it is: that costs little and leaves no doubt.
-        last = max(math.ceil(float(ends[1]) / step), first + 1)
-        if last - first > MAX_CELLS:
-            raise ToleranceError(
-                f"joint law: {last - first} lattice points, more than {MAX_CELLS}"
-            )
-        at = step * np.arange(first, last + 1)
-        lower, upper = result.lower_at(at), result.upper_at(at)
-        # A law on the points with survival function s has s(t) = s(point before t). So
-        # P(E > point) bounds from above what lies between two points, and the lower
-        # law has at each point the survival of the next.
-        start = 1.0 if least - result.slack >= at[0] else float(lower[0])
-        beyond = 0.0 if most <= at[-1] else float(upper[-1])
-        upper[-1] = beyond
-        down = np.append(lower[1:], 0.0)
-        return LatticeBounds(
-            Lattice(
-                first,
-                step,
-                _masses(start, down),
-                lost_below=1.0 - start,
-                rounding="down",
-            ),
-            Lattice(first, step, _masses(1.0, upper), 0.0, beyond, "up"),
-        )
+        # Mass above `high` is kept where it is: that costs little, leaves no doubt.
+        return lattice_pair(self._result(1e-9, finer), step, low, self.support())
 
 
 def _cap(memory: int) -> int:
     """Largest grid within `memory` bytes: about four spectra of its size are held."""
     return max(int(math.sqrt(memory / 64.0)), 16)
-
-
-def _masses(before: float, survival: FloatArray) -> FloatArray:
-    return np.maximum(-np.diff(survival, prepend=before), 0.0)
 
 
 def _each(level: npt.ArrayLike, one: Callable[[float], float]) -> Any:
@@ -2304,9 +2351,8 @@ def weighted(
 ) -> Weighted | Composed:
     """Law of E = weight * T + x of a joint expression of independent draws.
 
-    Where it is a law of one dimension after all (no maximum, no weight, or T and x
-    independent in every leaf), that law is returned, exact as ever; otherwise T and x
-    are composed jointly.
+    A law of one dimension after all (no maximum, no weight, or T and x independent in
+    every leaf) is returned as such; otherwise T and x are composed jointly.
 
     Parameters
     ----------

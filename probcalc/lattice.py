@@ -132,7 +132,7 @@ class Lattice:
     @property
     def points(self) -> FloatArray:
         """Values of the grid points."""
-        return (self.offset + np.arange(self.mass.size)) * self.step
+        return (self.offset + np.arange(self.mass.size, dtype=np.float64)) * self.step
 
     def support(self) -> tuple[float, float]:
         """Return the smallest and the largest possible value."""

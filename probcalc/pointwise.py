@@ -9,12 +9,14 @@ rounding of SciPy's functions (taken to be accurate to 1e-13 relative).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
 
 from probcalc.discretise import FUNCTION_ACCURACY
-from probcalc.distribution import Constant, Distribution, Frozen
-from probcalc.families import family_of
+from probcalc.distribution import Constant, Distribution, FloatArray, Frozen
+from probcalc.families import Family, family_of
 from probcalc.nodes import Leaf, Max, Min, Mix, Node, Scale, Shared, Sum, postorder
 
 __all__ = ["Pointwise", "closed", "pointwise"]
@@ -110,11 +112,9 @@ def _function(
         case Sum():
             return _inverted(node, names) or _beside_atoms(node)
         case Max():
-            parts = [(known[id(part)], n) for part, n in node.parts]
-            return lambda t: _maximum([(f(t), n) for f, n in parts])
+            return _extreme(node.parts, known, _as_is)
         case Min():
-            parts = [(known[id(part)], n) for part, n in node.parts]
-            return lambda t: _flipped(_maximum([(_flipped(f(t)), n) for f, n in parts]))
+            return _extreme(node.parts, known, _flipped)
         case Mix():
             weighted = [
                 (known[id(part)], w)
@@ -133,17 +133,63 @@ def _leaf(law: Distribution) -> Function:
     above = law.ccdf if family is None else family.sf
     below = law.cdf if family is None else family.cdf
 
+    return lambda t: _slackened(float(above(t)), float(below(t)))
+
+
+def _as_is(answer: Answer) -> Answer:
+    return answer
+
+
+def _extreme(
+    parts: Sequence[tuple[Node, int]],
+    known: dict[int, Function],
+    turned: Callable[[Answer], Answer],
+) -> Function:
+    """Maximum of independent parts; of turned answers, the minimum.
+
+    Laws of one family and shape are evaluated together, as one vector.
+    """
+    groups: dict[tuple[str, tuple[float, ...]], list[tuple[Family, int]]] = {}
+    single: list[tuple[Function, int]] = []
+    for part, n in parts:
+        family = family_of(part.law) if isinstance(part, Leaf) else None
+        if family is None or family.scale <= 0.0:
+            single.append((known[id(part)], n))
+        else:
+            groups.setdefault((family.kind, family.shapes), []).append((family, n))
+    vectors = [_standardised(members) for members in groups.values()]
+
     def at(t: float) -> Answer:
-        s, c = float(above(t)), float(below(t))
-        slack = FUNCTION_ACCURACY
-        return (
-            s * (1.0 - slack),
-            min(s * (1.0 + slack), 1.0),
-            c * (1.0 - slack),
-            min(c * (1.0 + slack), 1.0),
-        )
+        answers = [(turned(f(t)), n) for f, n in single]
+        for family, loc, width, counts in vectors:
+            z = (t - loc) / width
+            above, below = family.sf(z), family.cdf(z)
+            answers += [
+                (turned(_slackened(s, c)), n)
+                for s, c, n in zip(above.tolist(), below.tolist(), counts, strict=True)
+            ]
+        return turned(_maximum(answers))
 
     return at
+
+
+def _standardised(
+    members: Sequence[tuple[Family, int]],
+) -> tuple[Family, FloatArray, FloatArray, list[int]]:
+    loc = np.array([family.loc for family, _ in members])
+    width = np.array([family.scale for family, _ in members])
+    standard = replace(members[0][0], loc=0.0, scale=1.0)
+    return standard, loc, width, [n for _, n in members]
+
+
+def _slackened(s: float, c: float) -> Answer:
+    slack = FUNCTION_ACCURACY
+    return (
+        s * (1.0 - slack),
+        min(s * (1.0 + slack), 1.0),
+        c * (1.0 - slack),
+        min(c * (1.0 + slack), 1.0),
+    )
 
 
 def _flipped(answer: Answer) -> Answer:
@@ -282,10 +328,16 @@ def crossing(
         return low, high
     root = 0.5 * (low + high)
     if distance(low) > 0.0 > distance(high):
-        found = optimize.brentq(
-            distance, low, high, xtol=5e-324, rtol=1e-15, maxiter=4000, disp=False
+        root = optimize.brentq(
+            distance,
+            low,
+            high,
+            xtol=5e-324,
+            rtol=np.float64(1e-15),
+            maxiter=4000,
+            disp=False,
         )
-        root = float(found)
+        assert isinstance(root, float)
     nearest = max(abs(root) * 2.0**-52, 5e-324)
     return (
         max(low, _stepped_out(before, root, nearest, -1.0)),

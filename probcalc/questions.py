@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -206,7 +207,7 @@ def cdf(node: Node, x: npt.ArrayLike, *, above: bool) -> Any:
         elif table is not None and not math.isnan(table[i]):
             out[i] = table[i] if above else 1.0 - table[i]
         else:
-            s = _sf_bounds(node, float(t), 1e-3, MEMORY)[2]
+            s = _sf_bounds(node, float(t), 2e-4, MEMORY)[2]
             out[i] = s if above else 1.0 - s
     return out.reshape(values.shape)[()]
 
@@ -288,7 +289,7 @@ def _mean_of(root: Node) -> Bounds:
             return _extreme_mean(root)
 
 
-def _combined(parts: list[tuple[Bounds, float]], constant: float) -> Bounds:
+def _combined(parts: Sequence[tuple[Bounds, float]], constant: float) -> Bounds:
     values = [math.fsum([constant, *(n * b.value for b, n in parts)])]
     values.append(math.fsum([constant, *(n * b.lower for b, n in parts)]))
     values.append(math.fsum([constant, *(n * b.upper for b, n in parts)]))

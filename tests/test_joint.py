@@ -388,6 +388,16 @@ def test_heavy_tails_stay_inside_the_bracket() -> None:
     assert law.mean_bounds().lower <= 5.5 <= law.mean_bounds().upper
 
 
+def test_support_with_lines_that_fall() -> None:
+    a = JointAffine(stats.expon(), -2.0, stats.uniform(1.0, 2.0))
+    b = JointAffine(stats.expon(), -3.0, 0.0)
+    # E = w max(T1, T2) - 2 T1 - 3 T2 + x
+    assert weighted(joint_maximum(a, b), 5.0).support() == (1.0, math.inf)
+    assert weighted(joint_maximum(a, b), 4.0).support()[0] == -math.inf
+    c = JointRuns([1.0, 2.0], [-1.0, 5.0])
+    assert weighted(joint_maximum(a, c), 5.0).support()[0] == 3.0
+
+
 def test_shortfall_contains_the_tail_mean() -> None:
     r = np.random.default_rng(4)
     a = JointRuns(r.gamma(9.0, 0.1, 60), r.gamma(4.0, 0.5, 60))
