@@ -241,17 +241,32 @@ def _size(node: Node, sf: float) -> float | None:
 def _mapped(
     inner: Bracket, factor: float, constant: float, image: Callable[[float], float]
 ) -> Bracket:
-    """A bracket scaled or shifted: an end that is rounded moves one place outwards."""
+    """A bracket scaled or shifted, widened by what is rounded.
 
-    def exact(x: float, y: float) -> bool:
-        return Fraction(factor) * Fraction(x) + Fraction(constant) == Fraction(y)
+    Factors and constants of long mantissa may have been rounded when they were put
+    together: two units in the last place of the largest term.
+    """
+
+    def rounded(x: float, y: float) -> float:
+        if not math.isfinite(x):
+            return 0.0
+        exact = Fraction(factor) * Fraction(x) + Fraction(constant) == Fraction(y)
+        if exact and _short(factor) and _short(constant):
+            return 0.0
+        return 2.0 * math.ulp(max(abs(factor * x), abs(constant), abs(y)))
 
     low, high = image(inner.lower), image(inner.upper)
-    if math.isfinite(low) and not exact(inner.lower, low):
-        low = float(np.nextafter(low, -math.inf))
-    if math.isfinite(high) and not exact(inner.upper, high):
-        high = float(np.nextafter(high, math.inf))
-    return Bracket(low, high, image(inner.value), inner.limited_by)
+    return Bracket(
+        low - rounded(inner.lower, low),
+        high + rounded(inner.upper, high),
+        image(inner.value),
+        inner.limited_by,
+    )
+
+
+def _short(x: float) -> bool:
+    """Whether a number has at most 26 bits: sums and products of a few are exact."""
+    return (math.frexp(x)[0] * 2.0**26).is_integer()
 
 
 def _single(root: Node, p: float, sf: float) -> Bracket | None:
