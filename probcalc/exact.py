@@ -255,18 +255,18 @@ class _Work:
             else:
                 found.append(Draw(self._one_key(node, base), joints[id(node)], n))
         if waiting:
-            found += self._paid(base, sum_of(*waiting))
+            found += self._paid(base, sum_of(*waiting), "time")
         return found
 
     def _in_series(self, node: Term, base: Weight) -> bool:
         """Whether energies of the parts add: also where waiting costs nothing."""
         return isinstance(node, Sequential | Repeat) or not base
 
-    def _paid(self, power: Weight, time: Any) -> list[Draw]:
+    def _paid(self, power: Weight, time: Any, name: str) -> list[Draw]:
         """Power, possibly under several shared factors, times the sum of some times."""
         if len(power) > 1 and constant_of(sum_of(time).node) is None:
             # One draw of the times under several factors.
-            time = Variable(f"time ({id(time):x})", sum_of(time))
+            time = Variable(name, sum_of(time))
         return [Draw(key, scale(time, c)) for key, c in power.items()]
 
     def _leaf_energy(
@@ -275,7 +275,7 @@ class _Work:
         """(B + s - b) T + d of n executions, d only if it goes with T."""
         power = add(base, self.deltas[id(e)])
         if not self.coupled(e):
-            return self._paid(power, repeat(times[id(e)], n))
+            return self._paid(power, repeat(times[id(e)], n), f"time of {id(e):x}")
         gain = self.setting.stripped(key_of(e, "energy"))
         if set(power) - {gain} or self.setting.own_paces(e):
             raise _entangled([e])

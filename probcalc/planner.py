@@ -370,8 +370,8 @@ def _exact_crossing(
 def _lattice_bracket(
     root: Node, p: float, sf: float, rtol: float, memory: int
 ) -> Bracket:
-    bracket, _ = refined(root, p, sf, rtol, memory)
     value = _estimate(root, p, sf)
+    bracket, _ = refined(root, p, sf, rtol, memory, guess=value)
     if value is not None and bracket.lower <= value <= bracket.upper:
         return Bracket(bracket.lower, bracket.upper, value, bracket.limited_by)
     return bracket

@@ -79,14 +79,22 @@ def order_for(root: Node, p: float) -> Order:
     return "convex"
 
 
+def _widths(order: Order, copies: float) -> float:
+    """About how many steps wide a bracket of that many summands is."""
+    return 1.4 * math.sqrt(copies) if order == "convex" else 1.05 * copies
+
+
 def refined(
     root: Node,
     p: float,
     sf: float,
     rtol: float,
     memory: int,
+    guess: float | None = None,
 ) -> tuple[Bracket, LatticeSurvival]:
     """Lattice pairs from coarse to fine until the bracket is narrow enough.
+
+    A guess of the quantile sizes the first lattice; nothing else rests on it.
 
     Raises
     ------
@@ -108,6 +116,8 @@ def refined(
     step = max((high - max(low, 0.0) if capped else high - low), abs(high)) / PILOT
     if step <= 0.0:
         step = max(abs(high), 1.0) / PILOT
+    if guess is not None and guess != 0.0 and low < guess < high:
+        step = min(step, rtol * abs(guess) / _widths(order, copies))
     best: tuple[Bracket, LatticeSurvival] | None = None
     limited = "lattice step"
     stalls = 0
@@ -115,7 +125,10 @@ def refined(
     pad = blur(root)
     for _ in range(16):
         margin = (64.0 + 32.0 * math.sqrt(copies)) * step
-        cap = known_high + margin if capped else math.inf
+        top = known_high
+        if guess is not None and best is None:
+            top = min(top, guess + 1e-3 * abs(guess))
+        cap = top + margin if capped else math.inf
         demand = Demand(step, order, cap, tail, points, level)
         try:
             pair = evaluate(root, demand)
@@ -123,6 +136,7 @@ def refined(
             limited = f"memory limit of {memory} bytes"
             if best is None:
                 step *= 8.0
+                guess = None
                 continue
             # Points go with one over the step: the finest that should fit.
             fitted = best[1].pair
@@ -149,11 +163,7 @@ def refined(
         if bracket.relative <= rtol:
             break
         size = max(abs(known_low), abs(known_high))
-        wanted = (
-            rtol
-            * size
-            / (1.4 * math.sqrt(copies) if order == "convex" else 1.05 * copies)
-        )
+        wanted = rtol * size / _widths(order, copies)
         width = found_high - found_low
         if math.isfinite(width) and width < 0.05 * size:
             # Close: the width goes with the step from here on.
