@@ -32,7 +32,7 @@ from probcalc.composed import (
 from probcalc.distribution import Constant, Distribution, Empirical, as_law
 from probcalc.element import Element
 from probcalc.errors import CompositionError
-from probcalc.nodes import Shared, constant_of
+from probcalc.nodes import Leaf, Shared, constant_of
 from probcalc.nodes import postorder as postorder_of
 from probcalc.setting import Setting, Weight, add, factors, key_of
 from probcalc.term import Repeat, Sequential, Term, postorder
@@ -103,7 +103,7 @@ class Draw(NamedTuple):
 
     key: tuple[str, ...]
     law: Any  # of one dimension, or a joint law
-    count: int = 1
+    copies: int = 1
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -264,9 +264,11 @@ class _Work:
 
     def _paid(self, power: Weight, time: Any, name: str) -> list[Draw]:
         """Power, possibly under several shared factors, times the sum of some times."""
-        if len(power) > 1 and constant_of(sum_of(time).node) is None:
+        whole = sum_of(time)
+        if len(power) > 1 and constant_of(whole.node) is None:
             # One draw of the times under several factors.
-            time = Variable(name, sum_of(time))
+            node = whole.node
+            time = Variable(name, node.law if isinstance(node, Leaf) else whole)
         return [Draw(key, scale(time, c)) for key, c in power.items()]
 
     def _leaf_energy(
@@ -312,7 +314,7 @@ class _Work:
                 group = [d for d in group if not is_joint(d.law) and not _free(d.law)]
                 power = self.setting.effective(self.setting.base)[key]
                 found.append(self.factor(key, _summed(together, plain, power)))
-            parts = [repeat(draw.law, draw.count) for draw in group]
+            parts = [repeat(draw.law, draw.copies) for draw in group]
             if parts:
                 found.append(self.factor(key, sum_of(*parts)))
         return sum_of(*found)
@@ -337,7 +339,7 @@ def _summed(together: list[Draw], plain: list[Draw], power: float) -> Any:
 
     still = [JointIndependent(Constant(0.0), as_law(draw.law)) for draw in plain]
     laws = [draw.law for draw in together] + still
-    parts = zip(laws, (draw.count for draw in together + plain), strict=True)
+    parts = zip(laws, (draw.copies for draw in together + plain), strict=True)
     return weighted(joint_sum(*(joint_repeat(law, n) for law, n in parts)), power)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from probcalc.discretise import UNIT
+from probcalc.distribution import Constant, Empirical
 from probcalc.errors import InputError, ToleranceError
 from probcalc.moments_of import moments_of
 from probcalc.nodes import (
@@ -25,6 +26,7 @@ __all__ = [
     "BYTES_PER_POINT",
     "blur",
     "copies_of",
+    "equal_cases",
     "leaves_of",
     "mass_at_bottom",
     "points_allowed",
@@ -218,3 +220,30 @@ def mass_at_bottom(root: Node) -> float | None:
             case _:
                 return None
     return mass[id(root)]
+
+
+def equal_cases(root: Node) -> float | None:
+    """Number of equally likely cases behind an expression of measured runs.
+
+    None where a law has weights of its own, or where cases are too many to count in a
+    double.
+    """
+    cases: dict[int, float] = {}
+    for node in postorder(root):
+        match node:
+            case Leaf() | Shared():
+                law = node.law
+                if isinstance(law, Empirical) and law.weights is None:
+                    cases[id(node)] = float(law.samples.size)
+                elif isinstance(law, Constant):
+                    cases[id(node)] = 1.0
+                else:
+                    return None
+            case Mix():
+                return None
+            case _:
+                parts = children(node)
+                if sum(n * math.log2(cases[id(p)]) for p, n in parts) > 50.0:
+                    return None
+                cases[id(node)] = math.prod(cases[id(p)] ** n for p, n in parts)
+    return cases[id(root)]

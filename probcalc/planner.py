@@ -27,7 +27,14 @@ from probcalc.distribution import Constant, Quantile, levels
 from probcalc.errors import InputError, ToleranceError
 from probcalc.evaluate import non_negative
 from probcalc.exact_lattice import Quantum, quantum_of
-from probcalc.extent import blur, points_allowed, reach, support, total_copies
+from probcalc.extent import (
+    blur,
+    equal_cases,
+    points_allowed,
+    reach,
+    support,
+    total_copies,
+)
 from probcalc.moments_of import moments_of
 from probcalc.nodes import Leaf, Node, Product, Scale, Shared, Sum
 from probcalc.pointwise import Pointwise, closed, crossing, pointwise
@@ -199,7 +206,7 @@ def _independent(root: Node, p: float, sf: float, rtol: float, memory: int) -> B
         return direct
     listed = atoms_law(root)
     if listed is not None:
-        return _listed_bracket(root, listed, sf)
+        return _listed_bracket(root, listed, p, sf)
     points = pointwise(root)
     if points is not None:
         found = _pointwise_bracket(root, points, p, sf)
@@ -324,13 +331,22 @@ def _widened(low: float, high: float) -> tuple[float, float]:
     return low - 4.0 * UNIT * 2.0 * abs(low), high + 4.0 * UNIT * 2.0 * abs(high)
 
 
-def _listed_bracket(root: Node, listed: Atoms, sf: float) -> Bracket:
-    """The smallest outcome with P(X > x) <= sf, from the list of outcomes."""
+def _listed_bracket(root: Node, listed: Atoms, p: float, sf: float) -> Bracket:
+    """The smallest outcome with P(X <= x) >= p, from the list of outcomes."""
     values, mass = listed
     above = np.append(np.cumsum(mass[:0:-1])[::-1], 0.0)
     slack = (8.0 + total_copies(root) + values.size) * UNIT
     low = int(np.argmax(above * (1.0 - slack) <= sf))
     high = int(np.argmax(above * (1.0 + slack) <= sf))
+    cases = equal_cases(root)
+    if low != high and cases is not None:
+        # Runs of equal weight: probabilities are ratios of whole numbers, compared with
+        # the level as a measured law's own are.
+        counts = np.rint(mass * cases)
+        if float(np.abs(mass * cases - counts).max()) < 1e-3:
+            more = np.append(np.cumsum(counts[:0:-1])[::-1], 0.0)
+            enough = (cases - more) / cases >= p if sf > 1e-3 else more / cases <= sf
+            low = high = int(np.argmax(enough))
     quantum = quantum_of(root)
     exact = quantum is not None and quantum.exact
     pad = 0.0 if exact else 2.0 * MERGE * blur(root)

@@ -303,7 +303,7 @@ class Report:
     def table(self) -> str:
         """Text table of all rows."""
         head = "who case level error width holds ms spread cpu_ms floors target note"
-        lines: list[list[str]] = [head.split()]
+        lines: list[list[Any]] = [head.split()]
         for row in self.rows:
             t = row["time"]
             lines.append(
