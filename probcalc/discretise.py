@@ -202,6 +202,8 @@ def _provided(provider: Any, demand: Demand, shift: float) -> Pair:
     upper_mass[0] += bounds.upper.lost_below
     upper = Measure(bounds.upper.offset + up, upper_mass)
     top = upper.last * demand.step
+    if bounds.upper.lost_above > 0.0 and top >= demand.cap:
+        upper_mass[-1] += bounds.upper.lost_above  # capped, not left out
     if bounds.lower.lost_above > 0.0:
         lower_mass = bounds.lower.mass.copy()
         lower_mass[-1] += bounds.lower.lost_above

@@ -64,6 +64,7 @@ def quantile(
     """See `probcalc.composed.Composed.quantile`."""
     level, above = levels(p, sf)
     aim = _aim(rtol)
+    points_allowed(memory)
     return _answer(_bracket(node, level, above, aim, memory), level, above, rtol)
 
 
