@@ -12,8 +12,6 @@ Names are imported from their modules when they are first asked for, so that
 from __future__ import annotations
 
 import importlib
-import sys
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from probcalc._version import __version__
@@ -62,8 +60,8 @@ if TYPE_CHECKING:
         weighted,
     )
     from probcalc.lattice import Lattice
-    from probcalc.planfile import Plan, read_plan
-    from probcalc.predict import Prediction, predict
+    from probcalc.planfile import PlanFile, read_plan
+    from probcalc.prediction import Prediction, predict
     from probcalc.shared import Shared
     from probcalc.term import Term
 
@@ -111,8 +109,8 @@ _HOME = {
         "weighted",
     ),
     "lattice": ("Lattice",),
-    "planfile": ("Plan", "read_plan"),
-    "predict": ("Prediction", "predict"),
+    "planfile": ("PlanFile", "read_plan"),
+    "prediction": ("Prediction", "predict"),
     "shared": ("Shared",),
     "term": ("Term",),
 }
@@ -131,8 +129,8 @@ __all__ = [
     "JointIndependent",
     "JointRuns",
     "Lattice",
-    "Plan",
     "PlanError",
+    "PlanFile",
     "Prediction",
     "Probability",
     "ProbcalcError",
@@ -164,23 +162,6 @@ __all__ = [
     "transition",
     "weighted",
 ]
-
-
-class _Package(ModuleType):
-    """The package, in which `predict` is the function whatever was imported first.
-
-    Importing a submodule sets it as an attribute of its package; without this,
-    whether ``probcalc.predict`` is the function or the module named like it would
-    depend on the order of imports.
-    """
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        if isinstance(value, ModuleType) and name in _MODULE_OF:
-            value = getattr(value, name)
-        super().__setattr__(name, value)
-
-
-sys.modules[__name__].__class__ = _Package
 
 
 def __getattr__(name: str) -> Any:

@@ -21,7 +21,7 @@ from probcalc.units import quantity
 if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
 
-    from probcalc.planfile import Plan
+    from probcalc.planfile import PlanFile
 
 __all__ = ["main"]
 
@@ -119,7 +119,7 @@ def _list_examples() -> Iterator[str]:
         yield f"{name:<12} {document.get('description', '')}"
 
 
-def _read(arguments: argparse.Namespace) -> Plan:
+def _read(arguments: argparse.Namespace) -> PlanFile:
     from probcalc.planfile import read_plan
 
     if (arguments.plan is None) == (arguments.example is None):
@@ -178,7 +178,7 @@ def _budget(arguments: argparse.Namespace) -> int:
     asked = _checked(arguments)
     plan = _read(arguments)
     from probcalc import report
-    from probcalc.predict import predict
+    from probcalc.prediction import predict
 
     prediction = predict(plan.term, arguments.method, baselines=plan.baselines)
     found = report.budget(plan, prediction, **asked)

@@ -105,7 +105,7 @@ def uncertainty(
     seed : int or Generator, optional
         For the bootstrap.
     baselines : mapping of str to float, optional
-        As for `probcalc.predict.predict`.
+        As for `probcalc.prediction.predict`.
 
     Raises
     ------

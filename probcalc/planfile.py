@@ -34,7 +34,7 @@ from probcalc.lawspec import (
 from probcalc.shared import Shared
 from probcalc.units import shown
 
-__all__ = ["Device", "Plan", "read_plan"]
+__all__ = ["Device", "PlanFile", "read_plan"]
 
 MAX_BYTES = 4 * 2**20
 """Size of a plan file; long lists of runs belong into a CSV file."""
@@ -55,7 +55,7 @@ _DIMENSION = {"energy": "energy", "time": "time", "static_power": "power"}
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class PlanFile:
     """What a plan file says.
 
     Attributes
@@ -91,7 +91,7 @@ def read_plan(
     *,
     name: str | None = None,
     expression: str | None = None,
-) -> Plan:
+) -> PlanFile:
     """Read a plan from a file or an open stream.
 
     Parameters
@@ -106,7 +106,7 @@ def read_plan(
 
     Returns
     -------
-    Plan
+    PlanFile
 
     Raises
     ------
@@ -179,7 +179,7 @@ def _plan(
     label: str,
     folder: pathlib.Path,
     expression: str | None,
-) -> Plan:
+) -> PlanFile:
     check_keys(document, _TOP, label)
     name = text(document.get("name", label), f"{label}: name")
     description = text(document.get("description", ""), f"{label}: description")
@@ -217,7 +217,7 @@ def _plan(
     meta = dict(free_table(document.get("metadata", {}), f"{label}: metadata"))
     if description:
         meta["description"] = description
-    return Plan(
+    return PlanFile(
         name=name,
         expression=" ".join(expression.split()),
         term=term,

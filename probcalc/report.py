@@ -16,8 +16,8 @@ from probcalc.term import postorder
 
 if TYPE_CHECKING:
     from probcalc.distribution import Quantile
-    from probcalc.planfile import Plan
-    from probcalc.predict import Prediction
+    from probcalc.planfile import PlanFile
+    from probcalc.prediction import Prediction
 
 __all__ = ["as_text", "budget", "plot"]
 
@@ -28,7 +28,7 @@ _PREFIXES = {-9: "n", -6: "u", -3: "m", 0: "", 3: "k", 6: "M", 9: "G"}
 
 
 def budget(
-    plan: Plan,
+    plan: PlanFile,
     prediction: Prediction,
     *,
     levels: Sequence[tuple[str, float]],
@@ -39,7 +39,7 @@ def budget(
 
     Parameters
     ----------
-    plan : Plan
+    plan : PlanFile
     prediction : Prediction
         Of the term of the plan.
     levels : sequence of tuple
@@ -117,7 +117,7 @@ def _quantile(
     return law.quantile(**{name: level})
 
 
-def _fewest_runs(plan: Plan) -> int | None:
+def _fewest_runs(plan: PlanFile) -> int | None:
     """Smallest number of measured runs behind a law of the expression."""
     sizes = [
         law.samples.size

@@ -1,6 +1,6 @@
 """Terms: expressions of elements under the operators of section 3.3.
 
-A term only records what was composed; `probcalc.predict.predict` works out what it
+A term only records what was composed; `probcalc.prediction.predict` works out what it
 costs. Composites are terms as elements are (closure, section 3.1), and keep their
 parts. Device rules are checked as a term is built, from summaries that every term
 carries, so that the cost of one more operand does not grow with the term.

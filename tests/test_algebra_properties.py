@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from probcalc.distribution import Empirical, Quantile
 from probcalc.element import Element, idle
-from probcalc.predict import predict
+from probcalc.prediction import predict
 from probcalc.term import MultiParallel, Parallel, Repeat, Sequential, Term
 
 SETTINGS = settings(

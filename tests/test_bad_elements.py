@@ -15,7 +15,7 @@ from scipy import stats
 from probcalc.distribution import Empirical
 from probcalc.element import Element, idle, transition
 from probcalc.errors import CompositionError, InputError, ProbcalcError
-from probcalc.predict import predict
+from probcalc.prediction import predict
 from probcalc.shared import Shared
 from probcalc.term import Parallel, Sequential
 

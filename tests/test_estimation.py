@@ -12,7 +12,7 @@ from probcalc.distribution import Empirical
 from probcalc.element import Element
 from probcalc.errors import CompositionError, InputError
 from probcalc.estimation import uncertainty
-from probcalc.predict import predict
+from probcalc.prediction import predict
 
 
 def runs(

@@ -11,7 +11,7 @@ from scipy import integrate, stats
 from probcalc.element import Element
 from probcalc.errors import InputError
 from probcalc.moments import Gaussian, clark
-from probcalc.predict import predict
+from probcalc.prediction import predict
 from probcalc.shared import Shared
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from probcalc.element import Element
-from probcalc.predict import predict
+from probcalc.prediction import predict
 from probcalc.term import MultiParallel
 
 MILLI = 1e-3

@@ -17,7 +17,7 @@ from probcalc import planfile
 from probcalc.distribution import Constant, Empirical
 from probcalc.element import Element
 from probcalc.errors import InputError, PlanError
-from probcalc.planfile import Plan, read_plan
+from probcalc.planfile import PlanFile, read_plan
 
 HEAD = """
 expression = "a"
@@ -26,7 +26,7 @@ static_power = "60 W"
 """
 
 
-def plan_of(text: str, **options: Any) -> Plan:
+def plan_of(text: str, **options: Any) -> PlanFile:
     return read_plan(io.BytesIO(text.encode()), **options)
 
 
@@ -427,7 +427,8 @@ def test_any_document_is_a_plan_or_a_typed_error(document: dict[str, Any]) -> No
     message = "x: "
     try:
         assert isinstance(
-            planfile._plan(document, "x", pathlib.Path("no such folder"), None), Plan
+            planfile._plan(document, "x", pathlib.Path("no such folder"), None),
+            PlanFile,
         )
     except InputError as error:
         message = str(error)

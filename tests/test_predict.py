@@ -14,7 +14,7 @@ from probcalc.composed import Composed
 from probcalc.distribution import Empirical
 from probcalc.element import Element, idle
 from probcalc.errors import CompositionError, InputError
-from probcalc.predict import predict
+from probcalc.prediction import predict
 from probcalc.shared import Shared
 from probcalc.term import Sequential
 
