@@ -101,7 +101,7 @@ def monotone(setting: Setting) -> None:
     if not any(isinstance(node, Parallel | MultiParallel) for node in setting.order):
         return
     for e in setting.elements:
-        below = any(c < 0.0 for c in setting.beyond(e).values())
+        below = any(c < 0.0 for c in setting.account.beyond(e).values())
         if below and isinstance(e.time, Empirical):
             raise CompositionError(
                 f"bands: {e.name!r} runs below the baseline power of its devices, so "

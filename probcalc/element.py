@@ -236,6 +236,39 @@ class Element(Term):
         _fill(other, time=time, dynamic_energy=dynamic_energy, runs=runs)
         return other
 
+    def on(self, *devices: str) -> Element:
+        """Return the same element placed on other devices, one for each of its own.
+
+        Laws, runs and static power stay as they are: what was measured on one board
+        stands for another one of its kind.
+
+        Raises
+        ------
+        InputError
+            Another number of devices than it holds, or one of them twice.
+
+        Examples
+        --------
+        >>> e = Element("forward", time=1.0, static_power=60.0, device="gpu0")
+        >>> e.on("gpu3").powers["gpu3"]
+        60.0
+        """
+        where = _named(self.name)
+        hosts = _devices(None, devices, where)
+        if len(hosts) != len(self.devices):
+            raise InputError(
+                f"{where}: placed on {len(hosts)} devices {list(hosts)}, expected "
+                f"{len(self.devices)}"
+            )
+        if hosts == self.devices:
+            return self
+        moved = dict(zip(self.devices, hosts, strict=True))
+        other = copy.copy(self)
+        powers = {moved[device]: power for device, power in self.powers.items()}
+        points = tuple(p._replace(device=moved[p.device]) for p in self.points)
+        _fill(other, devices=hosts, powers=MappingProxyType(powers), points=points)
+        return other
+
     def __hash__(self) -> int:
         """Hash by identity: two elements are two, whatever they are called."""
         return object.__hash__(self)

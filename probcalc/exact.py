@@ -56,7 +56,7 @@ def time_law(setting: Setting, leaf: LeafLaw = as_stated) -> Composed:
     """Law of the makespan in s; elements independent but for shared factors."""
     work = _Work(setting, dynamic=False, leaf=leaf)
     work.need_time(setting.term)
-    return sum_of(work.factor(setting.paces, work.times()[id(setting.term)]))
+    return sum_of(work.factor(setting.account.paces, work.times()[id(setting.term)]))
 
 
 def energy_law(
@@ -75,7 +75,7 @@ def energy_law(
     draws = work.core()
     if dynamic:
         draws += work.outside(coupled=False)
-    total = work.factor(setting.gains, work.total(draws))
+    total = work.factor(setting.account.gains, work.total(draws))
     return sum_of(total, *(_shifts(setting) if dynamic else ()))
 
 
@@ -83,7 +83,7 @@ def dynamic_energy_law(setting: Setting, leaf: LeafLaw = as_stated) -> Composed:
     """Law of the dynamic energy in J; elements independent but for shared factors."""
     work = _Work(setting, dynamic=True, leaf=leaf)
     total = work.total(work.outside(coupled=True))
-    return sum_of(work.factor(setting.gains, total), *_shifts(setting))
+    return sum_of(work.factor(setting.account.gains, total), *_shifts(setting))
 
 
 def _shifts(setting: Setting) -> list[Composed]:
@@ -93,7 +93,7 @@ def _shifts(setting: Setting) -> list[Composed]:
         for shift in factors(e, "energy", "shift"):
             counts[shift.name] += setting.counts[id(e)]
     return [
-        scale(Variable(name, setting.shared[name].law), count)
+        scale(Variable(name, setting.account.shared[name].law), count)
         for name, count in counts.items()
     ]
 
@@ -127,7 +127,7 @@ class _Work:
     def factor(self, key: Iterable[str], law: Any) -> Any:
         """Multiply a law by shared factors."""
         for name in key:
-            law = product(Variable(name, self.setting.shared[name].law), law)
+            law = product(Variable(name, self.setting.account.shared[name].law), law)
         return law
 
     def coupled(self, element: Element) -> bool:
@@ -150,10 +150,10 @@ class _Work:
         constants: list[Draw] = []
         for node in self.setting.order:
             if isinstance(node, Element):
-                delta = self.setting.beyond(node)
+                delta = self.setting.account.beyond(node)
                 fixed, delta = self._split(node, delta)
                 constants += fixed
-                self.deltas[id(node)] = self.setting.effective(delta)
+                self.deltas[id(node)] = self.setting.account.effective(delta)
                 if not delta and not self.coupled(node):
                     self.plain.add(id(node))
             elif all(id(part) in self.plain for part in node.parts):
@@ -184,7 +184,7 @@ class _Work:
         ):
             return [], delta
         spent = e.time.value * self.setting.counts[id(e)]
-        powers = self.setting.effective(delta)
+        powers = self.setting.account.effective(delta)
         if any(key and power < 0.0 for key, power in powers.items()):
             return [], delta
         return [Draw(key, Constant(c * spent)) for key, c in powers.items()], {}
@@ -210,7 +210,9 @@ class _Work:
 
     def _leaf_time(self, e: Element) -> Any:
         law = self.leaf(e.time, e, self.setting.counts[id(e)])
-        own = [name for name in key_of(e, "time") if name not in self.setting.paces]
+        own = [
+            name for name in key_of(e, "time") if name not in self.setting.account.paces
+        ]
         shifts = [Variable(f.name, f.law) for f in factors(e, "time", "shift")]
         law = self.factor(own, law)
         return sum_of(law, *shifts) if shifts else law
@@ -226,14 +228,14 @@ class _Work:
             if nothing or (self.coupled(e) and not coupled):
                 continue
             count = self.setting.counts[id(e)]
-            gain = self.setting.stripped(key_of(e, "energy"))
+            gain = self.setting.account.stripped(key_of(e, "energy"))
             found.append(Draw(gain, self.leaf(law, e, count), count))
         return found
 
     def core(self) -> list[Draw]:
         """B T + sum of x, less what `outside` holds."""
         setting = self.setting
-        base = setting.effective(setting.base)
+        base = setting.account.effective(setting.account.base)
         found = self.mark(base)
         times = self.times()
         joints = _joints(self, times) if self.joined else {}
@@ -278,8 +280,8 @@ class _Work:
         power = add(base, self.deltas[id(e)])
         if not self.coupled(e):
             return self._paid(power, repeat(times[id(e)], n), f"time of {id(e):x}")
-        gain = self.setting.stripped(key_of(e, "energy"))
-        if set(power) - {gain} or self.setting.own_paces(e):
+        gain = self.setting.account.stripped(key_of(e, "energy"))
+        if set(power) - {gain} or self.setting.account.own_paces(e):
             raise _entangled([e])
         assert e.runs is not None
         # One run draws T and d together: w T + d is itself a measured quantity.
@@ -294,8 +296,8 @@ class _Work:
         for e in inside:
             keys |= set(self.deltas[id(e)])
             if self.coupled(e):
-                keys.add(self.setting.stripped(key_of(e, "energy")))
-        if len(keys) > 1 or any(self.setting.own_paces(e) for e in inside):
+                keys.add(self.setting.account.stripped(key_of(e, "energy")))
+        if len(keys) > 1 or any(self.setting.account.own_paces(e) for e in inside):
             raise _entangled(inside)
         return keys.pop()
 
@@ -312,7 +314,7 @@ class _Work:
                 # narrower than the sum of answers.
                 plain = [d for d in group if not is_joint(d.law) and _free(d.law)]
                 group = [d for d in group if not is_joint(d.law) and not _free(d.law)]
-                power = self.setting.effective(self.setting.base)[key]
+                power = self.setting.account.effective(self.setting.account.base)[key]
                 found.append(self.factor(key, _summed(together, plain, power)))
             parts = [repeat(draw.law, draw.copies) for draw in group]
             if parts:

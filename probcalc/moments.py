@@ -243,7 +243,7 @@ def moment_laws(setting: Setting) -> tuple[Gaussian, Gaussian, Gaussian, Gaussia
             known[id(node)] = total
     # (T, S, D) -> (T, E, static, D): the baselines are paid for all of T.
     m = known[id(setting.term)]
-    m = _paid(m, setting.base, setting, spread)
+    m = _paid(m, setting.account.base, setting, spread)
     final = m.mapped(np.array([[1, 0, 0], [0, 1, 1], [0, 1, 0], [0, 0, 1]], float))
     variance = np.diag(final.own).copy()
     for name, slope in final.slopes.items():
@@ -256,7 +256,7 @@ def moment_laws(setting: Setting) -> tuple[Gaussian, Gaussian, Gaussian, Gaussia
 
 
 def _shared(setting: Setting) -> list[tuple[str, Any]]:
-    return sorted(setting.shared.items())
+    return sorted(setting.account.shared.items())
 
 
 def _finite(law: Any, where: str) -> tuple[float, float]:
@@ -292,7 +292,7 @@ def _element(
         m = m.scaled(name, *spread[name], [0, 0, 1])
     for shift in factors(e, "energy", "shift"):
         m = m.shifted(shift.name, spread[shift.name][0], np.array([0.0, 0.0, 1.0]))
-    return _paid(m, setting.beyond(e), setting, spread)
+    return _paid(m, setting.account.beyond(e), setting, spread)
 
 
 def _paid(

@@ -232,7 +232,7 @@ def _predicted(
         method=method,
         assumptions=_assumptions(setting, method),
         term=term,
-        baselines=setting.baselines,
+        baselines=setting.account.baselines,
         grain=setting.grain,
     )
 
@@ -265,10 +265,10 @@ def _assumptions(setting: Setting, method: str) -> tuple[str, ...]:
         )
     if any(not e.coupled for e in setting.elements):
         found[0] += ", and so are an element's time and dynamic energy unless measured"
-    for name, factor in sorted(setting.shared.items()):
+    for name, factor in sorted(setting.account.shared.items()):
         users = [e.name for e in setting.elements if factor.name in _named(e)]
         found.append(f"{name} {factor.sentence} of {_few(users)}, one draw for all")
-    held = _few([f"{d} {watts:g} W" for d, watts in setting.baselines.items()])
+    held = _few([f"{d} {watts:g} W" for d, watts in setting.account.baselines.items()])
     if held:
         found.append(f"devices are held to the end at their static power: {held}")
     if setting.grain > 1:

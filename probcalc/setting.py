@@ -1,4 +1,4 @@
-"""What the elements of one term say together of their devices (sections 2 and 4).
+"""What elements say together of their devices (sections 2 and 4).
 
 Resolves, before anything is computed: the baseline power of every device, the shared
 factors that act on it, and the grain of the laws.
@@ -17,7 +17,16 @@ from probcalc.runs import watts
 from probcalc.shared import ActsOn, How, Shared, consistent
 from probcalc.term import MultiParallel, Parallel, Term, executions, postorder
 
-__all__ = ["Setting", "Weight", "add", "factors", "key_of", "resolve"]
+__all__ = [
+    "Account",
+    "Setting",
+    "Weight",
+    "accounted",
+    "add",
+    "factors",
+    "key_of",
+    "resolve",
+]
 
 # A power, as coefficients in W of products of shared factors, by their names: the
 # baselines 60 g + 50 h of two devices with gains g and h are {("g",): 60, ("h",): 50}.
@@ -25,18 +34,11 @@ Weight = dict[tuple[str, ...], float]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Setting:
-    """A term with all that is needed to work out what it costs.
+class Account:
+    """What devices draw, and the shared factors it stands under.
 
     Attributes
     ----------
-    term : Term
-    order : tuple of Term
-        Its distinct nodes, parts first.
-    elements : tuple of Element
-        Its distinct elements, in the order they appear.
-    counts : dict of int to int
-        Executions of each node in one execution of the term, by id.
     baselines : mapping of str to float
         Static power in W that each device draws while it is held and idle; without
         the devices that are never idle and for which it makes no difference.
@@ -46,20 +48,13 @@ class Setting:
         Factors by name.
     gains, paces : tuple of str
         Scales of energy and of time that every element names.
-    grain : int
-        Runs over which the laws of the elements are means.
     """
 
-    term: Term
-    order: tuple[Term, ...]
-    elements: tuple[Element, ...]
-    counts: dict[int, int]
     baselines: Mapping[str, float]
     weights: Mapping[str, Weight]
     shared: Mapping[str, Shared]
     gains: tuple[str, ...]
     paces: tuple[str, ...]
-    grain: int
 
     @property
     def base(self) -> Weight:
@@ -95,6 +90,33 @@ class Setting:
         return found
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Setting:
+    """A term with all that is needed to work out what it costs.
+
+    Attributes
+    ----------
+    term : Term
+    order : tuple of Term
+        Its distinct nodes, parts first.
+    elements : tuple of Element
+        Its distinct elements, in the order they appear.
+    counts : dict of int to int
+        Executions of each node in one execution of the term, by id.
+    account : Account
+        What its devices draw.
+    grain : int
+        Runs over which the laws of the elements are means.
+    """
+
+    term: Term
+    order: tuple[Term, ...]
+    elements: tuple[Element, ...]
+    counts: dict[int, int]
+    account: Account
+    grain: int
+
+
 def factors(element: Element, acts_on: ActsOn, how: How = "scale") -> list[Shared]:
     """Return the factors of a kind that an element names, by name."""
     found = [f for f in element.shared if f.acts_on == acts_on and f.how == how]
@@ -117,17 +139,15 @@ def add(a: Weight, b: Weight, sign: float = 1.0) -> Weight:
 def resolve(term: Term, stated: Mapping[str, float] | None = None) -> Setting:
     """Work out the setting of a term.
 
-    The baseline of a device is the static power on which all elements on that device
-    agree. Where they do not agree it must be stated, unless the device is never idle
-    (every element holds all devices, one after the other): it is not needed then.
+    A baseline can be left out where the device is never idle: every element holds all
+    devices, one after the other.
 
     Raises
     ------
     InputError
-        Not a term; a stated baseline of an unknown device or that is no power.
+        Not a term, and as `accounted`.
     CompositionError
-        Different static powers or factors along one device whose baseline matters
-        and is not stated; one factor name for two factors; mixed grains.
+        Mixed grains, and as `accounted`.
     """
     if not isinstance(term, Term):
         raise InputError(
@@ -136,20 +156,47 @@ def resolve(term: Term, stated: Mapping[str, float] | None = None) -> Setting:
         )
     order = tuple(postorder(term))
     elements = tuple(node for node in order if isinstance(node, Element))
-    given = _stated(stated, term)
-    shared = consistent(factor for e in elements for factor in e.shared)
-    idles = _idles(order, elements, term)
-    on: dict[str, list[Element]] = {device: [] for device in term.devices}
-    for e in elements:
-        _check_shifts(e)
-        for device in e.devices:
-            on[device].append(e)
-    found = {d: _baseline(d, on[d], given.get(d), idles) for d in term.devices}
     return Setting(
         term=term,
         order=order,
         elements=elements,
         counts=executions(term),
+        account=accounted(
+            elements, term.devices, stated, idles=_idles(order, elements, term)
+        ),
+        grain=_grain(elements, parallel=any(map(_parallel, order))),
+    )
+
+
+def accounted(
+    elements: tuple[Element, ...],
+    devices: tuple[str, ...],
+    stated: Mapping[str, float] | None,
+    *,
+    idles: bool = True,
+) -> Account:
+    """Work out what the devices of some elements draw while held.
+
+    The baseline of a device is the static power on which all elements on that device
+    agree. Where they do not agree it must be stated, unless no device is ever idle.
+
+    Raises
+    ------
+    InputError
+        A stated baseline of an unknown device or that is no power.
+    CompositionError
+        Different static powers or factors along one device whose baseline matters
+        and is not stated; one factor name for two factors.
+    """
+    given = _stated(stated, devices)
+    shared = consistent(factor for e in elements for factor in e.shared)
+    on: dict[str, list[Element]] = {device: [] for device in devices}
+    for e in elements:
+        _check_shifts(e)
+        for device in e.devices:
+            on[device].append(e)
+    found = {d: _baseline(d, on[d], given.get(d), idles) for d in devices}
+    return Account(
         baselines=MappingProxyType(
             {d: power for d, (power, _) in found.items() if power is not None}
         ),
@@ -157,7 +204,6 @@ def resolve(term: Term, stated: Mapping[str, float] | None = None) -> Setting:
         shared=MappingProxyType(shared),
         gains=_common(elements, "energy"),
         paces=_common(elements, "time"),
-        grain=_grain(order, elements),
     )
 
 
@@ -177,13 +223,15 @@ def _common(elements: tuple[Element, ...], acts_on: ActsOn) -> tuple[str, ...]:
     return tuple(sorted(set.intersection(*named)))
 
 
-def _stated(stated: Mapping[str, float] | None, term: Term) -> dict[str, float]:
+def _stated(
+    stated: Mapping[str, float] | None, devices: tuple[str, ...]
+) -> dict[str, float]:
     given = dict(stated or {})
     for device, power in given.items():
-        if device not in term.devices:
+        if device not in devices:
             raise InputError(
                 f"baselines: unknown device {device!r}, expected one of "
-                f"{', '.join(map(repr, term.devices))}"
+                f"{', '.join(map(repr, devices))}"
             )
         given[device] = watts(power, f"baseline of {device!r}")
     return given
@@ -245,7 +293,7 @@ def _check_shifts(e: Element) -> None:
             )
 
 
-def _grain(order: tuple[Term, ...], elements: tuple[Element, ...]) -> int:
+def _grain(elements: tuple[Element, ...], *, parallel: bool) -> int:
     """Return the one grain of all elements that vary; the mean of 7.0 is 7.0."""
     grains: dict[int, Element] = {}
     for e in elements:
@@ -258,7 +306,7 @@ def _grain(order: tuple[Term, ...], elements: tuple[Element, ...]) -> int:
             f"{_per(m)}; laws of single runs and of means do not compose"
         )
     grain = next(iter(grains), 1)
-    if grain > 1 and any(map(_parallel, order)):
+    if grain > 1 and parallel:
         raise CompositionError(
             f"{grains[grain].name!r} is stated per {_per(grain)}: the mean of the "
             "longest is not the longest mean, so | and & need laws of single runs"
