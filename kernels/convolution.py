@@ -16,6 +16,8 @@ import numpy as np
 import numpy.typing as npt
 import scipy.fft
 
+from probcalc.kernels.summation import add
+
 __all__ = [
     "TiltedSum",
     "coarsened",
@@ -346,9 +348,12 @@ def tilted_survival(
     """
     bins = mass.size
     out = np.empty(bins)
-    relative = 4.0 * UNIT * (4.0 + abs(theta) * bins + bins * 0.25)
-    plain = weights = squares = 0.0
-    best = 0.0
+    # Sums are compensated; the recurrence of weights is off by up to 64 units, and its
+    # exponents by their own size.
+    exponent = abs(log_scale) + abs(theta) * (abs(first) + bins)
+    relative = 4.0 * UNIT * (32.0 + exponent)
+    plain = rest = weights = squares = 0.0
+    best = size = 0.0
     growth = math.exp(theta)
     weight = 0.0
     # A steep tilt takes an exponential at every bin: a recurrence would stay at zero.
@@ -356,7 +361,8 @@ def tilted_survival(
     since = fresh
     for k in range(bins - 1, -1, -1):
         bound = min(error * weights, error_norm * math.sqrt(squares))
-        bound += relative * abs(plain)
+        sure = plain + rest
+        bound += relative * size
         if since == fresh:
             # Where the weight would overflow nothing is known: capped.
             weight = math.exp(min(log_scale - theta * (first + k), 300.0))
@@ -365,20 +371,22 @@ def tilted_survival(
             weight = min(weight * growth, 1e130)
         since += 1
         if upper:
-            out[k] = max(plain + bound, 0.0)
+            out[k] = max(sure + bound, 0.0)
         else:
             # The wrapped mass may sit in any bin: taken off with the largest weight it
             # can have above k. Survival falls, so a later bound holds earlier too.
-            best = max(best, plain - bound - outside * weight)
+            best = max(best, sure - bound - outside * weight)
             out[k] = best
-        plain += mass[k] * weight
+        plain, rest = add(plain, rest, mass[k] * weight)
+        size += abs(mass[k] * weight)
         weights += weight
         squares += weight * weight
     bound = min(error * weights, error_norm * math.sqrt(squares))
-    bound += relative * abs(plain)
+    sure = plain + rest
+    bound += relative * size
     if not upper:
-        return out, max(best, plain - bound - outside * weight)
-    lowest = min(1.0, plain + bound)
+        return out, max(best, sure - bound - outside * weight)
+    lowest = min(1.0, sure + bound)
     total = lowest
     for k in range(bins):
         lowest = min(lowest, out[k])

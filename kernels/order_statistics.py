@@ -10,6 +10,8 @@ import numba as nb
 import numpy as np
 import numpy.typing as npt
 
+from probcalc.kernels.summation import add
+
 __all__ = ["maximum_mass", "maximum_power", "minimum_mass"]
 
 FloatArray = npt.NDArray[np.float64]
@@ -20,14 +22,14 @@ def _maximum(p: FloatArray, q: FloatArray) -> FloatArray:
     # P(max = k) = p_k Q(k) + P(k-1) q_k: all terms positive. Differencing the product
     # of distribution functions would cancel in the tail. Q(k) = 1 - (mass above k).
     out = np.empty(p.size)
-    above_p = 0.0
-    above_q = 0.0
+    above_p = rest_p = 0.0
+    above_q = rest_q = 0.0
     for k in range(p.size - 1, -1, -1):
-        at_most_q = max(1.0 - above_q, 0.0)
-        above_p += p[k]
-        below_p = max(1.0 - above_p, 0.0)
+        at_most_q = max(1.0 - (above_q + rest_q), 0.0)
+        above_p, rest_p = add(above_p, rest_p, p[k])
+        below_p = max(1.0 - (above_p + rest_p), 0.0)
         out[k] = p[k] * at_most_q + below_p * q[k]
-        above_q += q[k]
+        above_q, rest_q = add(above_q, rest_q, q[k])
     return out
 
 
@@ -53,10 +55,11 @@ def maximum_power(p: FloatArray, n: int) -> FloatArray:
 def minimum_mass(p: FloatArray, q: FloatArray) -> FloatArray:
     """Mass of the smaller of two independent values: p_k P(Y >= k) + P(X > k) q_k."""
     out = np.empty(p.size)
-    above_p = 0.0
-    above_q = 0.0
+    above_p = rest_p = 0.0
+    above_q = rest_q = 0.0
     for k in range(p.size - 1, -1, -1):
-        out[k] = p[k] * min(above_q + q[k], 1.0) + min(above_p, 1.0) * q[k]
-        above_p += p[k]
-        above_q += q[k]
+        above = min(above_p + rest_p, 1.0)
+        above_q, rest_q = add(above_q, rest_q, q[k])
+        out[k] = p[k] * min(above_q + rest_q, 1.0) + above * q[k]
+        above_p, rest_p = add(above_p, rest_p, p[k])
     return out

@@ -13,6 +13,8 @@ import numba as nb
 import numpy as np
 import numpy.typing as npt
 
+from probcalc.kernels.summation import add
+
 __all__ = ["convex_bounds", "convex_quantile", "stop_loss", "suffix_sums", "tail_mean"]
 
 FloatArray = npt.NDArray[np.float64]
@@ -20,23 +22,31 @@ FloatArray = npt.NDArray[np.float64]
 
 @nb.njit(cache=True)
 def suffix_sums(mass: FloatArray) -> FloatArray:
-    """Mass strictly above each point; summed from the far end, so small terms first."""
+    """Mass strictly above each point, to 2^-52 relative however many points.
+
+    Compensated; all terms are non-negative, so that the error is relative to the sum.
+    """
     out = np.empty(mass.size)
     total = 0.0
+    rest = 0.0
     for k in range(mass.size - 1, -1, -1):
-        out[k] = total
-        total += mass[k]
+        out[k] = total + rest
+        total, rest = add(total, rest, mass[k])
     return out
 
 
 @nb.njit(cache=True)
 def stop_loss(survival: FloatArray) -> FloatArray:
-    """pi(k) = sum of the survival function over points k, k + 1, ..., in steps."""
+    """pi(k) = sum of the survival function over points k, k + 1, ..., in steps.
+
+    Compensated, as `suffix_sums`.
+    """
     out = np.empty(survival.size)
     total = 0.0
+    rest = 0.0
     for k in range(survival.size - 1, -1, -1):
-        total += survival[k]
-        out[k] = total
+        total, rest = add(total, rest, survival[k])
+        out[k] = total + rest
     return out
 
 

@@ -62,7 +62,7 @@ __all__ = [
 ]
 
 #: Default limit of the memory that working out one answer may take, in bytes.
-MEMORY = 2**29
+MEMORY = 2**30
 #: More copies than this are refused: the answer would be a normal law anyway.
 MAX_COPIES = 10**9
 

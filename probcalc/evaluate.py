@@ -43,6 +43,8 @@ OUTSIDE = 1e-17
 COARSE = 4096
 #: Whole supports up to this many points are convolved without a window.
 WHOLE = 1 << 14
+#: Points of the shorter mass of a direct convolution: the root of its products.
+SHORT = 512
 #: From this level on a tilted transform is taken beside the plain one: the plain one's
 #: rounding, alike in every bin, adds up twice in a stop-loss transform.
 TILT_BELOW = 1e-2
@@ -230,9 +232,20 @@ def convolved(pairs: Sequence[tuple[Pair, int]], demand: Demand) -> Pair:
         sum(n * p.excess for p, n in pairs) + upper.excess * demand.step,
         sum(n * p.cut for p, n in pairs) + upper.cut,
         min([p.exact_below for p, _ in pairs] + [demand.cap] * (upper.cut > 0.0)),
-        sum(n * p.rounding for p, n in pairs) + (8.0 * counts + points) * UNIT,
+        sum(n * p.rounding for p, n in pairs) + _sum_rounding(counts, points),
         _order([p for p, _ in pairs], demand),
     )
+
+
+def _sum_rounding(counts: int, points: int) -> float:
+    """Relative rounding of the masses of a sum.
+
+    Those of a direct convolution are off by as many units as the shorter mass has
+    points, at most `SHORT`, once more for each doubling; a transform's are differences
+    of a survival function that carries its rounding already.
+    """
+    doublings = 2.0 * math.log2(counts) + 2.0
+    return (8.0 * counts + doublings * min(points, SHORT)) * UNIT
 
 
 Side = Literal["lower", "upper"]
@@ -443,7 +456,10 @@ def _plan(
         size = math.exp(min(value - theta * x, 300.0)) / level
         return norm * size * reach**1.5 / math.sqrt(summands)
 
-    good = [option for option in options if rounding(option) < 3e-5]
+    # The bracket is about sqrt(n) steps wide, and the survival function falls by about
+    # the best tilt for every step: rounding stays well below that as well.
+    fall = 0.2 * best / factor * math.sqrt(summands)
+    good = [option for option in options if rounding(option) < min(3e-5, fall)]
     if good:
         return min(good, key=lambda option: option.high - option.low)
     return min(options, key=rounding)
@@ -587,7 +603,6 @@ def _extreme_pair(
     counts = [n for _, n in pairs]
     lower = extreme([p.lower for p, _ in pairs], counts)
     upper = extreme([p.upper for p, _ in pairs], counts)
-    points = max(lower.mass.size, upper.mass.size)
     return Pair(
         demand.step,
         lower,
@@ -596,7 +611,7 @@ def _extreme_pair(
         sum(n * p.excess for p, n in pairs),
         sum(n * p.cut for p, n in pairs),
         min(p.exact_below for p, _ in pairs),
-        sum(n * p.rounding for p, n in pairs) + 4.0 * len(pairs) * points * UNIT,
+        sum(n * p.rounding for p, n in pairs) + 16.0 * sum(counts) * UNIT,
         _order([p for p, _ in pairs], demand),
     )
 

@@ -259,9 +259,9 @@ def _beside_atoms(node: Sum) -> Function | None:
     from probcalc.atoms import atoms_law
 
     smooth = [
-        (part, n)
-        for part, n in node.parts
-        if isinstance(part, Leaf) and family_of(part.law) is not None
+        pair
+        for pair in node.parts
+        if isinstance(pair[0], Leaf) and family_of(pair[0].law) is not None
     ]
     if len(smooth) != 1 or smooth[0][1] != 1:
         return None

@@ -14,6 +14,7 @@ from probcalc.atoms import MERGE, Atoms, atoms_law
 from probcalc.composed import MEMORY
 from probcalc.discretise import UNIT, Demand
 from probcalc.distribution import Bounds, Constant, Probability, levels
+from probcalc.elementwise import functions_at
 from probcalc.errors import InputError, ToleranceError
 from probcalc.evaluate import evaluate
 from probcalc.exact_lattice import Quantum, quantum_of
@@ -147,6 +148,7 @@ def _refined_sf(
     level = 1e-3
     tolerance = 1e-2
     fitted: float | None = None
+    narrowest = math.inf
     refused = 0
     for _ in range(12):
         try:
@@ -164,6 +166,8 @@ def _refined_sf(
             continue
         fitted = tolerance
         a, b = (float(x[0]) for x in survival.bounds(np.array([t]), 1.12))
+        stalled = b - a > 0.8 * narrowest
+        narrowest = min(narrowest, b - a)
         low, high = max(low, a), min(high, b)
         if survival.pair.order == "first":
             value = survival.value(t)
@@ -174,11 +178,10 @@ def _refined_sf(
         if wanted < level * 0.5:
             # The lattice was made for a fatter tail: again for this one.
             level = wanted
+            narrowest = math.inf
             continue
-        if exact or tolerance < 1e-7:
-            break
-        if refused:
-            break
+        if exact or refused or stalled or tolerance < 1e-7:
+            break  # a finer lattice rounds more than it resolves
         # The width goes with the step.
         share = rtol * min(middle, 1.0 - low) / (high - low)
         tolerance *= min(max(0.6 * share, 0.02), 0.5)
@@ -197,6 +200,10 @@ def cdf(node: Node, x: npt.ArrayLike, *, above: bool) -> Any:
     table = None
     if values.size > FEW and points is None and not left:
         table = _table(root, values, bottom, top)
+    if values.size > FEW and points is not None:
+        tails = functions_at(root, values.ravel())
+        if tails is not None:
+            return tails[0 if above else 1].reshape(values.shape)
     for i, t in enumerate(values.ravel()):
         if math.isnan(t):
             out[i] = math.nan
@@ -207,7 +214,7 @@ def cdf(node: Node, x: npt.ArrayLike, *, above: bool) -> Any:
         elif table is not None and not math.isnan(table[i]):
             out[i] = table[i] if above else 1.0 - table[i]
         else:
-            s = _sf_bounds(node, float(t), 2e-4, MEMORY)[2]
+            s = _sf_bounds(node, float(t), 3e-4, MEMORY)[2]
             out[i] = s if above else 1.0 - s
     return out.reshape(values.shape)[()]
 

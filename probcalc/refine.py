@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from probcalc.discretise import Demand, Order
+from probcalc.discretise import SUBDIVISIONS, Demand, Order
 from probcalc.errors import ToleranceError
 from probcalc.evaluate import evaluate, non_negative
 from probcalc.exact_lattice import Quantum
@@ -17,6 +17,7 @@ from probcalc.extent import (
     reach,
     total_copies,
 )
+from probcalc.families import family_of
 from probcalc.moments_of import moments_of
 from probcalc.nodes import Min, Node, postorder
 from probcalc.solve import LatticeSurvival
@@ -71,10 +72,19 @@ def order_for(root: Node, p: float) -> Order:
         math.isinf(float(leaf.law.variance())) for leaf in leaves
     ):
         return "first"
-    if all(
+    finite = [
         hasattr(leaf.law, "lattice_bounds") or atoms_of(leaf.law, 1e-12) is not None
         for leaf in leaves
-    ):
+    ]
+    if all(finite):
+        return "first"
+    # A law known by its distribution function alone takes many values of it for each
+    # cell of a convex bound; for few summands more cells of first order are cheaper.
+    unknown = any(
+        not known and family_of(leaf.law) is None
+        for leaf, known in zip(leaves, finite, strict=True)
+    )
+    if unknown and math.sqrt(copies_of(root)) < 2.0 * SUBDIVISIONS:
         return "first"
     return "convex"
 

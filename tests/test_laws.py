@@ -686,12 +686,12 @@ def test_survival_level_is_kept_where_p_cannot_be() -> None:
     assert_level(deep, gamma_sf(2), 1e-30)
 
 
-@pytest.mark.parametrize("rtol", [1e-2, 1e-4, 1e-5])
+@pytest.mark.parametrize("rtol", [1e-2, 1e-4, 2e-5])
 def test_width_follows_the_tolerance(rtol: float) -> None:
     law = sum_of(stats.lognorm(0.5), stats.expon(), stats.gamma(0.5))
     found = law.quantile(sf=1e-6, rtol=rtol)
     assert found.upper - found.lower <= rtol * found.value
-    narrow = law.quantile(sf=1e-6, rtol=1e-5)
+    narrow = law.quantile(sf=1e-6, rtol=2e-5)
     assert found.lower <= narrow.upper
     assert narrow.lower <= found.upper
 
