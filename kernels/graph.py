@@ -6,7 +6,15 @@ import numba as nb
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["adjacency", "cycle", "levels", "merged", "reaches"]
+__all__ = [
+    "adjacency",
+    "critical_counts",
+    "cycle",
+    "levels",
+    "longest",
+    "merged",
+    "reaches",
+]
 
 IntArray = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]
@@ -150,3 +158,67 @@ def merged(
     kept = order[first]
     stated = np.lexsort((np.arange(key.size), key))[first]
     return sources[kept], targets[kept], lags[kept], kinds[stated]
+
+
+@nb.njit(cache=True)
+def _longest(
+    level: IntArray,
+    sources: IntArray,
+    targets: IntArray,
+    lags: FloatArray,
+    durations: FloatArray,
+    releases: FloatArray,
+) -> float:
+    start = releases.copy()
+    # Edges by the level of their target: all that lead to a source come before it.
+    for e in np.argsort(level[targets], kind="mergesort"):
+        v, w = sources[e], targets[e]
+        start[w] = max(start[w], start[v] + durations[v] + lags[e])
+    return (start + durations).max()
+
+
+def longest(
+    n: int,
+    sources: IntArray,
+    targets: IntArray,
+    lags: FloatArray,
+    durations: FloatArray,
+    releases: FloatArray,
+) -> float:
+    """Longest path of an acyclic graph with durations of vertices and lags of edges."""
+    level = levels(n, sources, targets)
+    return float(_longest(level, sources, targets, lags, durations, releases))
+
+
+@nb.njit(cache=True)
+def critical_counts(
+    order: IntArray,
+    sources: IntArray,
+    targets: IntArray,
+    start: npt.NDArray[np.int32],
+    finish: npt.NDArray[np.int32],
+) -> IntArray:
+    """How many samples have each vertex on a longest path; all ties count.
+
+    A vertex is critical when it finishes last of all, or when a critical vertex that
+    waits for it starts the moment it finishes.
+
+    Parameters
+    ----------
+    order : ndarray of int64, shape (edges,)
+        Edges such that all edges out of a vertex come before those into it.
+    sources, targets : ndarray of int64, shape (edges,)
+    start, finish : ndarray of int32, shape (vertices, samples)
+    """
+    n, samples = finish.shape
+    critical = np.zeros((n, samples), dtype=np.bool_)
+    for i in range(samples):
+        last = finish[:, i].max()
+        for v in range(n):
+            critical[v, i] = finish[v, i] == last
+    for e in order:
+        v, w = sources[e], targets[e]
+        for i in range(samples):
+            if critical[w, i] and start[w, i] == finish[v, i]:
+                critical[v, i] = True
+    return critical.sum(axis=1)

@@ -1,0 +1,157 @@
+"""Laws as finitely many atoms, to be drawn by alias tables.
+
+Finite laws stay as they are. A law with a density is cut into cells of equal
+probability, ever thinner towards its tails down to 2^-34, each replaced by its mean:
+the mean of the law is kept, and what its variance loses is reported.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from probcalc.discretise import atoms_of
+from probcalc.distribution import Constant, Distribution, Empirical
+from probcalc.errors import InputError
+from probcalc.families import Family, family_of
+
+__all__ = ["DrawTable", "draw_table"]
+
+FloatArray = npt.NDArray[np.float64]
+
+#: Most atoms of one table (`probcalc.kernels.alias.MAX_BITS`).
+MOST = 1 << 16
+#: Cells of equal probability; cells for each halving of a tail; halvings.
+BULK = 1024
+PER_HALVING = 16
+HALVINGS = 24
+
+
+class DrawTable(NamedTuple):
+    """Atoms of a law.
+
+    Attributes
+    ----------
+    values, mass : ndarray, shape (atoms,)
+    lost : float
+        Share of the variance that the atoms lack, 0 for a finite law.
+    """
+
+    values: FloatArray
+    mass: FloatArray
+    lost: float = 0.0
+
+
+def draw_table(law: Distribution, where: str) -> DrawTable:
+    """Turn a law into atoms.
+
+    Parameters
+    ----------
+    law : Distribution
+    where : str
+        Named in errors.
+
+    Raises
+    ------
+    InputError
+        More atoms than a table holds; a law of infinite mean.
+    """
+    match law:
+        case Constant():
+            return DrawTable(np.array([law.value]), np.ones(1))
+        case Empirical() if law.weights is None:
+            size = law.samples.size
+            # In measured order: run k is atom k of every law measured with it.
+            found = DrawTable(law.samples, np.full(size, 1.0 / size))
+        case _:
+            atoms = atoms_of(law, 2.0**-34)
+            if atoms is None:
+                return _cells(law, where)
+            found = DrawTable(*atoms)
+    if found.values.size > MOST:
+        raise InputError(
+            f"{where}: {found.values.size:,} atoms, at most {MOST:,} can be drawn"
+        )
+    return found
+
+
+def _cells(law: Distribution, where: str) -> DrawTable:
+    family = family_of(law)
+    if family is not None:
+        values, mass = _by_moments(law, family, where)
+    elif hasattr(law, "node"):  # composed: quantiles are dear, tables of cdf are not
+        values, mass = _on_grid(law)
+    else:
+        values, mass = _by_quantiles(law)
+    variance = float(law.variance())
+    lost = 0.0
+    if math.isfinite(variance) and variance > 0.0:
+        mean = float(values @ mass)
+        lost = max(1.0 - float(mass @ (values - mean) ** 2) / variance, 0.0)
+    return DrawTable(values, mass, lost)
+
+
+def _levels() -> tuple[FloatArray, FloatArray]:
+    """Probabilities of the edges: below up to one half, above from one half on."""
+    tail = 2.0 ** -np.arange(10.0, 10.0 + HALVINGS, 1.0 / PER_HALVING)
+    bulk = np.arange(1, BULK // 2 + 1) / BULK
+    below = np.unique(np.concatenate([tail, bulk]))
+    return below, below[:-1][::-1]
+
+
+def _edges(law: Distribution) -> tuple[FloatArray, FloatArray]:
+    """Inner edges of the cells, and the masses of all cells."""
+    below, above = _levels()
+    low = np.asarray(law.icdf(below), dtype=float)
+    high = np.asarray(law.iccdf(above), dtype=float)
+    mass = np.concatenate(
+        [
+            [below[0]],
+            np.diff(below),
+            [below[-1] - above[0]],
+            -np.diff(above),
+            above[-1:],
+        ]
+    )
+    # The cell between one half below and the first level above it.
+    return np.maximum.accumulate(np.concatenate([low, high])), mass
+
+
+def _by_moments(
+    law: Distribution, family: Family, where: str
+) -> tuple[FloatArray, FloatArray]:
+    if not math.isfinite(family.mean):
+        raise InputError(
+            f"{where}: a law of infinite mean cannot be drawn from a table"
+        )
+    edges, mass = _edges(law)
+    half = int(np.searchsorted(edges, float(law.icdf(0.5))))
+    below = np.diff(family.partial_below(edges[: half + 1]), prepend=0.0)
+    above = -np.diff(family.partial_above(edges[half:]), append=0.0)
+    values = np.concatenate([below, above]) / mass
+    ends = np.concatenate([[family.lower], edges, [family.upper]])
+    return np.clip(values, ends[:-1], ends[1:]), mass
+
+
+def _by_quantiles(law: Distribution) -> tuple[FloatArray, FloatArray]:
+    """Medians of the cells, for a law known by its functions alone."""
+    below, above = _levels()
+    low = np.concatenate([[0.5 * below[0]], 0.5 * (below[1:] + below[:-1])])
+    high = np.concatenate(
+        [[0.5 * (0.5 + above[0])], 0.5 * (above[1:] + above[:-1]), [0.5 * above[-1]]]
+    )
+    values = np.concatenate([law.icdf(low), law.iccdf(high)])
+    return values, _edges(law)[1]
+
+
+def _on_grid(law: Distribution) -> tuple[FloatArray, FloatArray]:
+    low, high = float(law.icdf(1e-9)), float(law.iccdf(1e-9))
+    if not low < high:
+        return np.array([low]), np.ones(1)
+    edges = np.linspace(low, high, 2049)
+    at_most = np.maximum.accumulate(np.asarray(law.cdf(edges[1:-1]), dtype=float))
+    mass = np.diff(np.concatenate([[0.0], at_most, [1.0]]))
+    return 0.5 * (edges[:-1] + edges[1:]), mass
