@@ -32,7 +32,7 @@ from probcalc.nodes import (
 if TYPE_CHECKING:
     from probcalc.kernels.convolution import TiltedSum
 
-__all__ = ["evaluate", "non_negative"]
+__all__ = ["convolved", "evaluate", "extreme", "non_negative", "shifted"]
 
 #: Share of the asked level that trimming one node's tails may cost.
 TRIM = 1e-7
@@ -145,7 +145,7 @@ def _node_pair(node: Node, demand: Demand, done: Done) -> Pair:
             return _sum_pair(node, demand, of)
         case Max() | Min():
             pairs = [(of(part), n) for part, n in node.parts]
-            return _extreme_pair(pairs, demand, largest=isinstance(node, Max))
+            return extreme(pairs, demand, largest=isinstance(node, Max))
         case Mix():
             return _mix_pair([of(part) for part in node.parts], node.weights, demand)
         case Product():
@@ -183,7 +183,7 @@ def _sum_pair(node: Sum, demand: Demand, of: Callable[[Node], Pair]) -> Pair:
         pairs.append((leaf_pair(part.law, demand, constant / count), count))
         return convolved(pairs, demand)
     total = convolved(pairs, demand)
-    return total if constant == 0.0 else _shifted(total, constant)
+    return total if constant == 0.0 else shifted(total, constant)
 
 
 def _centre(part: Node, demand: Demand) -> float | None:
@@ -202,7 +202,8 @@ def _centre(part: Node, demand: Demand) -> float | None:
     return mean
 
 
-def _shifted(pair: Pair, constant: float) -> Pair:
+def shifted(pair: Pair, constant: float) -> Pair:
+    """Pair of a quantity moved by a constant, rounded outwards."""
     down, up = math.floor(constant / pair.step), math.ceil(constant / pair.step)
     return replace(
         pair,
@@ -577,14 +578,15 @@ def _aligned(measures: Sequence[Measure], demand: Demand) -> tuple[int, FloatArr
     return first, table
 
 
-def _extreme_pair(
+def extreme(
     pairs: Sequence[tuple[Pair, int]], demand: Demand, *, largest: bool
 ) -> Pair:
+    """Pair of the largest or smallest of independent quantities, with their copies."""
     from probcalc.kernels import order_statistics as kernel
 
     combine = kernel.maximum_mass if largest else kernel.minimum_mass
 
-    def extreme(measures: Sequence[Measure], counts: Sequence[int]) -> Measure:
+    def combined(measures: Sequence[Measure], counts: Sequence[int]) -> Measure:
         # What lies below the highest first point cannot be the maximum's value; what
         # lies above the lowest last point cannot be the minimum's. Pairwise, so that
         # two rows are held at a time.
@@ -601,8 +603,8 @@ def _extreme_pair(
         return _without_zeros(total)
 
     counts = [n for _, n in pairs]
-    lower = extreme([p.lower for p, _ in pairs], counts)
-    upper = extreme([p.upper for p, _ in pairs], counts)
+    lower = combined([p.lower for p, _ in pairs], counts)
+    upper = combined([p.upper for p, _ in pairs], counts)
     return Pair(
         demand.step,
         lower,
@@ -611,9 +613,20 @@ def _extreme_pair(
         sum(n * p.excess for p, n in pairs),
         sum(n * p.cut for p, n in pairs),
         min(p.exact_below for p, _ in pairs),
-        sum(n * p.rounding for p, n in pairs) + 16.0 * sum(counts) * UNIT,
+        _extreme_rounding(pairs, largest) + 16.0 * sum(counts) * UNIT,
         _order([p for p, _ in pairs], demand),
     )
+
+
+def _extreme_rounding(pairs: Sequence[tuple[Pair, int]], largest: bool) -> float:
+    """Relative rounding of the survival function of an extreme.
+
+    For the largest, S = S_a + S_b - S_a S_b has dS = (1 - S_b) dS_a + (1 - S_a) dS_b,
+    at most the larger relative error of the two; for the smallest, a product, they add.
+    """
+    if largest:
+        return max(p.rounding for p, _ in pairs)
+    return sum(n * p.rounding for p, n in pairs)
 
 
 def _extreme_power(mass: FloatArray, count: int, combine):  # type: ignore[no-untyped-def]

@@ -24,7 +24,7 @@ from probcalc.factors import Books, Factors, books_of, factors_of
 from probcalc.plan import Plan
 from probcalc.setting import key_of
 
-__all__ = ["Lowered", "lowered"]
+__all__ = ["Lowered", "Waits", "lowered", "waits_of"]
 
 IntArray = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]
@@ -138,7 +138,7 @@ def lowered(plan: Plan, *, energy: bool = True) -> Lowered:
     factors = factors_of(plan)
     tick = _tick(plan, laws.tables, kinds, factors)
     shift = _shift(plan, laws.tables, kinds, tick)
-    extra = _waits(plan)
+    extra = waits_of(plan)
     graph = joined(extra.vertices, extra.sources, extra.targets)
     lanes = laid_out(graph)
     waits = [Kind(len(laws.tables) + k, 0, -1) for k in range(len(extra.durations))]
@@ -257,7 +257,7 @@ def _shift(
     return shift
 
 
-class _Waits(NamedTuple):
+class Waits(NamedTuple):
     """Lags and releases as vertices: durations of their kinds, and all edges."""
 
     durations: list[float]
@@ -267,7 +267,8 @@ class _Waits(NamedTuple):
     targets: IntArray
 
 
-def _waits(plan: Plan) -> _Waits:
+def waits_of(plan: Plan) -> Waits:
+    """Turn lags and releases into vertices, one for each that differs."""
     n = len(plan)
     late = plan.lags > 0.0
     # One wait for each (source, lag), one for each release time.
@@ -284,7 +285,7 @@ def _waits(plan: Plan) -> _Waits:
     targets = [plan.targets[~late], lag_vertex]
     sources += [n + lag_of.ravel(), first + release_of.ravel()]
     targets += [plan.targets[late], held]
-    return _Waits(
+    return Waits(
         durations.tolist(),
         kind.ravel().astype(np.int64),
         first + len(releases),

@@ -35,11 +35,12 @@ def element(name: str, time: float, *devices: str) -> Element:
 F, B, W = element("forward", 1.0), element("backward", 2.0), element("weight", 1.0)
 
 
-def finishes(plan: Plan) -> np.ndarray:
-    """Finish of every node when each takes its mean time."""
-    times = np.array([e.time.mean() for e in plan.elements])[plan.element_of]
-    starts = plan.releases.copy()
-    finish = np.zeros(len(plan))
+def finishes(plan: Plan, times: np.ndarray | None = None) -> np.ndarray:
+    """Finish of every node, of mean times or of times of shape (nodes, ...)."""
+    if times is None:
+        times = np.array([e.time.mean() for e in plan.elements])[plan.element_of]
+    finish = np.zeros_like(times)
+    starts = np.zeros_like(times) + plan.releases.reshape(-1, *[1] * (times.ndim - 1))
     out: list[list[int]] = [[] for _ in range(len(plan))]
     for k, source in enumerate(plan.sources.tolist()):
         out[source].append(k)
@@ -47,7 +48,7 @@ def finishes(plan: Plan) -> np.ndarray:
         finish[i] = starts[i] + times[i]
         for k in out[i]:
             j = plan.targets[k]
-            starts[j] = max(starts[j], finish[i] + plan.lags[k])
+            starts[j] = np.maximum(starts[j], finish[i] + plan.lags[k])
     return finish
 
 
@@ -112,6 +113,35 @@ def test_generators_reproduce_the_graphs_of_the_reference(
             assert plan.labels["kind"] == tuple(kinds[k] for k in dag["op_kind"])
         checked += 1
     assert checked == 15
+
+
+@pytest.mark.parametrize("job", ["ST", "SE"])
+def test_1f1b_replays_recorded_steps_as_the_reference_does(
+    shared_data: Callable[[str], pathlib.Path], job: str
+) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet")
+    cases = json.loads(shared_data("reference/plans.json").read_text())["cases"]
+    (case,) = (c for c in cases if c["name"] == f"bytedance_replay_{job}")
+    P, M, dp = (case["dag"][key] for key in ("P", "M", "dp"))
+    table = parquet.read_table(shared_data(case["file"].replace("data_dag/", "dag/")))
+    columns = {
+        name: table[name].to_numpy()
+        for name in ("step", "dp_rank", "stage", "seq_id", "duration")
+    }
+    kind = np.array(table["optype"].to_pylist())
+    steps = np.unique(columns["step"])
+    took = {}
+    for name in ("forward", "backward"):
+        mine = np.flatnonzero(kind == f"{name}-compute")
+        keys = [columns[key][mine] for key in ("seq_id", "stage", "dp_rank", "step")]
+        ordered = columns["duration"][mine[np.lexsort(keys)]].astype(float)
+        took[name] = ordered.reshape(steps.size, dp, P, M)
+    plan = one_f_one_b(P, M, forward=F, backward=B)
+    labels = (plan.labels[key] for key in ("kind", "stage", "microbatch"))
+    times = np.array([took[k][..., s, m] for k, s, m in zip(*labels, strict=True)])
+    # Ranks of data parallelism end a step together.
+    replayed = finishes(plan, times).max(axis=0).max(axis=1)
+    assert replayed == pytest.approx(case["replay_s"], rel=1e-12)
 
 
 # --- bubbles ------------------------------------------------------------------------
