@@ -1,8 +1,8 @@
 """Alias tables: one word to one atom of a finite law (Walker 1977, Vose 1991).
 
-A table has 2^bits cells. The top bits of a word pick a cell; the word keeps the cell's
-own atom if its remaining bits lie below the cell's threshold, else takes the alias.
-Everything is in integers: each atom gets its probability to 2^-32.
+A table has 2^bits cells. The top bits of a word pick a cell; the word takes the cell's
+first atom if it lies below the cell's limit, else its second. Everything is in
+integers: each atom gets its probability to 2^-32.
 """
 
 from __future__ import annotations
@@ -11,17 +11,24 @@ import numba as nb
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["MAX_BITS", "alias_table", "drawn", "mass_of_table"]
+__all__ = ["MAX_BITS", "alias_table", "bits_for", "drawn", "mass_of_table"]
 
 IntArray = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]
 WordArray = npt.NDArray[np.uint32]
+AtomArray = npt.NDArray[np.int32]
 
-#: Most bits of a cell number: 65,536 atoms, 16 bits left for thresholds.
+#: Most bits of a cell number: 65,536 atoms, 16 bits left for limits.
 MAX_BITS = 16
+_WORDS = 1 << 32
 
 
-def alias_table(mass: FloatArray, bits: int) -> tuple[WordArray, npt.NDArray[np.int32]]:
+def bits_for(atoms: int) -> int:
+    """Bits of a table for so many atoms, at least 1."""
+    return max(atoms - 1, 1).bit_length()
+
+
+def alias_table(mass: FloatArray, bits: int) -> tuple[WordArray, AtomArray]:
     """Build the table of a law.
 
     Parameters
@@ -32,31 +39,31 @@ def alias_table(mass: FloatArray, bits: int) -> tuple[WordArray, npt.NDArray[np.
 
     Returns
     -------
-    thresholds : ndarray of uint32, shape (2^bits,)
-        Left-aligned: compared with the word shifted left by `bits`.
-    aliases : ndarray of int32, shape (2^bits,)
-        The cell itself where it holds one atom alone.
+    limits : ndarray of uint32, shape (2^bits,)
+        Whole words, the number of the cell in their top bits.
+    atoms : ndarray of int32, shape (2^bits, 2)
+        For words below the limit, and for the others.
     """
     cells = 1 << bits
     if not 0 < mass.size <= cells or bits > MAX_BITS:
         raise ValueError(f"{mass.size} atoms in 2^{bits} cells")
-    whole = 1 << 32
     share = mass / mass.sum()
     units = np.zeros(cells, dtype=np.int64)
-    units[: mass.size] = np.floor(share * whole + 0.5).astype(np.int64)
+    units[: mass.size] = np.floor(share * _WORDS + 0.5).astype(np.int64)
     # What rounding leaves over goes to the largest atom, relatively least.
-    units[int(np.argmax(units))] += whole - int(units.sum())
-    thresholds, aliases = _fill(units, whole // cells)
-    own = aliases == np.arange(cells)
-    words = np.where(own, 0, thresholds << bits)
-    return words.astype(np.uint32), aliases.astype(np.int32)
+    units[int(np.argmax(units))] += _WORDS - int(units.sum())
+    kept, aliases = _fill(units, _WORDS // cells)
+    own = np.arange(cells)
+    # A cell of one atom keeps it on both sides of its limit.
+    limits = own * (_WORDS // cells) + np.where(aliases == own, 0, kept)
+    return limits.astype(np.uint32), np.stack([own, aliases], 1).astype(np.int32)
 
 
 @nb.njit(cache=True)
 def _fill(units: IntArray, capacity: int) -> tuple[IntArray, IntArray]:
     cells = units.size
     left = units.copy()
-    thresholds = np.full(cells, capacity, dtype=np.int64)
+    kept = np.full(cells, capacity, dtype=np.int64)
     aliases = np.arange(cells)
     small = np.empty(cells, dtype=np.int64)
     large = np.empty(cells, dtype=np.int64)
@@ -72,7 +79,7 @@ def _fill(units: IntArray, capacity: int) -> tuple[IntArray, IntArray]:
         smalls -= 1
         i = small[smalls]
         j = large[larges - 1]
-        thresholds[i] = left[i]
+        kept[i] = left[i]
         aliases[i] = j
         left[j] -= capacity - left[i]
         if left[j] < capacity:
@@ -81,27 +88,22 @@ def _fill(units: IntArray, capacity: int) -> tuple[IntArray, IntArray]:
             smalls += 1
         elif left[j] == capacity:
             larges -= 1
-    return thresholds, aliases
+    return kept, aliases
 
 
-def drawn(
-    words: WordArray, thresholds: WordArray, aliases: npt.NDArray[np.int32], bits: int
-) -> npt.NDArray[np.int64]:
+def drawn(words: WordArray, limits: WordArray, atoms: AtomArray) -> IntArray:
     """Atom of each word."""
-    cell = (words >> np.uint32(32 - bits)).astype(np.int64) if bits else 0 * words
-    cell = np.asarray(cell, dtype=np.int64)
-    rest = words << np.uint32(bits)
-    return np.where(rest < thresholds[cell], cell, aliases[cell].astype(np.int64))
+    bits = limits.size.bit_length() - 1
+    cell = words.astype(np.int64) >> (32 - bits)
+    return atoms[cell, (words >= limits[cell]).astype(np.int64)].astype(np.int64)
 
 
-def mass_of_table(
-    thresholds: WordArray, aliases: npt.NDArray[np.int32], bits: int
-) -> FloatArray:
+def mass_of_table(limits: WordArray, atoms: AtomArray) -> FloatArray:
     """Mass that a table gives to each atom, exactly."""
-    cells = 1 << bits
-    capacity = (1 << 32) // cells
-    own = aliases == np.arange(cells)
-    kept = np.where(own, capacity, thresholds.astype(np.int64) >> bits)
-    units = kept.copy()
-    np.add.at(units, aliases, capacity - kept)
-    return units / float(1 << 32)
+    cells = limits.size
+    capacity = _WORDS // cells
+    below = limits.astype(np.int64) - np.arange(cells) * capacity
+    units = np.zeros(cells, dtype=np.int64)
+    np.add.at(units, atoms[:, 0], below)
+    np.add.at(units, atoms[:, 1], capacity - below)
+    return units / float(_WORDS)

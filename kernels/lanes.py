@@ -24,6 +24,8 @@ IntArray = npt.NDArray[np.int64]
 READS = 2
 #: What a step costs beside its lanes, in lanes.
 STEP_COST = 6
+#: Most lanes of a step: more would not stay in a core's cache.
+MOST_LANES = 256
 
 
 class Joined(NamedTuple):
@@ -115,12 +117,13 @@ def joined(n: int, sources: IntArray, targets: IntArray) -> Joined:
 
 
 def laid_out(graph: Joined) -> Lanes:
-    """Lay a joined graph out, with the number of lanes that wastes least."""
+    """Lay a joined graph out, with the number of lanes that wastes least, up to 256."""
     n, sources, targets = graph
     level = levels(n, sources, targets)
     width = np.bincount(level)
     sizes = sorted({int(w) for w in np.quantile(width, [0.5, 0.8, 0.95, 1.0])})
     sizes = sorted({*sizes, *(1 << k for k in range(max(sizes).bit_length() + 1))})
+    sizes = [w for w in sizes if w <= MOST_LANES]
     cost = [int((-(-width // w)).sum()) * (w + STEP_COST) for w in sizes]
     lanes = sizes[int(np.argmin(cost))]
     # By level, then as numbered; each level starts a new step.

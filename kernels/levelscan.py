@@ -18,7 +18,7 @@ from jax import lax
 
 from probcalc.kernels.philox import MULTIPLIER, ROUNDS, WEYL
 
-__all__ = ["BLOCK", "CHUNK", "Program", "Shape", "finishes", "forward"]
+__all__ = ["BLOCK", "CHUNK", "Program", "Shape", "finishes", "forward", "words"]
 
 #: Samples of one block: temporaries stay within a core's cache.
 BLOCK = 256
@@ -33,14 +33,14 @@ class Shape(NamedTuple):
     ----------
     slots : int
         Values kept alive, without the zero and the idle row.
-    bits : int
-        Of the alias tables.
     charges : int
-        Sums per sample that depend on times (0 for times alone).
+        Sums per sample that grow with times (0 for times alone).
     energies : int
-        Sums per sample of independent or paired energies.
-    drawn : bool
-        Whether energies have draws of their own, beside those of times.
+        Sums per sample of energies that are drawn.
+    paired : bool
+        Whether energies go with the draws of times.
+    apart : bool
+        Whether energies have draws of their own.
     scaled : bool
         Whether factors multiply times or energies.
     limbs : bool
@@ -49,10 +49,10 @@ class Shape(NamedTuple):
     """
 
     slots: int
-    bits: int
     charges: int = 0
     energies: int = 0
-    drawn: bool = False
+    paired: bool = False
+    apart: bool = False
     scaled: bool = False
     limbs: bool = False
 
@@ -61,26 +61,33 @@ class Program(NamedTuple):
     """A laid out graph with its laws, as arrays on a device.
 
     Chunks of steps stand first: arrays over lanes have shape (chunks, steps, lanes).
+    Two rows stand for each cell of an alias table: of words below its limit, and of
+    the others.
 
     Attributes
     ----------
     reads, writes : int32 arrays, shape (..., 2), (...)
     kind : int32 array
-        Row of all tables by kind; row 0 is an idle lane or a join.
+        What the lane does; 0 is an idle lane or a join.
     draw : uint32 array
         Counter of the draw: lanes with one number draw together.
     scale, scale_energy : int32 arrays
         Row of the factors; row 0 is one.
-    law, own : int32 arrays, shape (kinds,)
-        Alias table of times, and of energies drawn apart.
-    thresholds, aliases : uint32 and int32 arrays, shape (laws * 2^bits,)
-    ticks : int32 array, shape (kinds * 2^bits,)
-    charge : int64 array, shape (charges, kinds * 2^bits)
-        What an atom of time adds to each charge.
-    energy : int64 array, shape (energies, kinds * 2^bits)
-        What an atom of time adds to each energy: of pairs measured together.
-    energy_own : int64 array, shape (energies, kinds * 2^bits)
-        What an atom of the energy's own draw adds.
+    shift, own_shift : uint32 arrays, shape (kinds,)
+        32 less the bits of the table of times, and of energies drawn apart.
+    first, own_first : int32 arrays, shape (kinds,)
+        First cells of these tables.
+    limits : uint32 array, shape (cells,)
+    values : int32 array, shape (2 cells,)
+        Ticks or quanta of each row.
+    pair_first : int32 array, shape (kinds,)
+        From rows of times to rows of `pairs`.
+    pairs : int32 array
+        Quanta of energy of each row of times.
+    coefficient : int64 array, shape (charges, kinds)
+        What a tick adds to each charge.
+    member : int64 array, shape (energies, kinds)
+        1 where a kind adds to an energy, else 0.
     last : int32
         Slot of the makespan.
     key : uint32
@@ -92,14 +99,16 @@ class Program(NamedTuple):
     draw: Any
     scale: Any
     scale_energy: Any
-    law: Any
-    own: Any
-    thresholds: Any
-    aliases: Any
-    ticks: Any
-    charge: Any
-    energy: Any
-    energy_own: Any
+    shift: Any
+    own_shift: Any
+    first: Any
+    own_first: Any
+    limits: Any
+    values: Any
+    pair_first: Any
+    pairs: Any
+    coefficient: Any
+    member: Any
     last: Any
     key: Any
 
@@ -128,62 +137,81 @@ def words(samples: Any, draws: Any, key: Any, limbs: bool) -> tuple[Any, Any]:
     return c0, c1
 
 
-def _atoms(words: Any, law: Any, program: Program, bits: int) -> Any:
-    """Atom of each word by the alias table of its law."""
-    cell = (words >> (32 - bits)).astype(jnp.int32)
-    at = cell + (law << bits)[:, None]
-    keep = (words << bits) < _at(program.thresholds, at)
-    return jnp.where(keep, cell, _at(program.aliases, at))
-
-
-def _drawn(shape: Shape, program: Program, samples: Any, chunk: Any) -> Any:
-    """Rows of the tables that a chunk of lanes draws, shape (steps, lanes, samples).
-
-    Random words and alias tables are worked out here, for many lanes at once; what the
-    rows say is read off step by step, where it is used: read here as well, XLA would
-    draw again for every reader.
-    """
-    _, _, kind, draw, _, _ = chunk
-    bits = shape.bits
-    flat = kind.reshape(-1)
-    first, second = words(samples, draw.reshape(-1), program.key, shape.limbs)
-    base = (flat << bits)[:, None]
-    rows = [_atoms(first, program.law[flat], program, bits) + base]
-    if shape.drawn:
-        rows.append(_atoms(second, program.own[flat], program, bits) + base)
-    rows = lax.optimization_barrier(rows)
-    return tuple(row.reshape(*kind.shape, samples.shape[0]) for row in rows)
-
-
 def _at(table: Any, rows: Any) -> Any:
     return table.at[rows].get(mode="promise_in_bounds")
 
 
-def _ticks(shape: Shape, program: Program, factors: Any, row: Any) -> Any:
-    rows, scale = row
-    ticks = _at(program.ticks, rows[0])
+def _rows(program: Program, words: Any, shift: Any, first: Any) -> Any:
+    """Row of each word, by the table of its lane."""
+    cell = (words >> shift[:, None]).astype(jnp.int32) + first[:, None]
+    return 2 * cell + (words >= _at(program.limits, cell)).astype(jnp.int32)
+
+
+class _Lane(NamedTuple):
+    """One step: its lanes and their words, the second one only where it is used."""
+
+    reads: Any
+    writes: Any
+    kind: Any
+    scale: Any
+    scale_energy: Any
+    words: tuple[Any, ...]
+
+
+def _chunk(shape: Shape, program: Program, samples: Any, chunk: Any) -> _Lane:
+    """Lanes of a chunk of steps with their words.
+
+    Words alone are worked out for many steps at once and then handed to the scan,
+    which keeps them: what is derived from them has several readers, for each of which
+    XLA would draw again.
+    """
+    reads, writes, kind, draw, scale, scale_energy = chunk
+    both = words(samples, draw.reshape(-1), program.key, shape.limbs)
+    used = both if shape.apart else both[:1]
+    held = tuple(w.reshape(*kind.shape, samples.shape[0]) for w in used)
+    return _Lane(reads, writes, kind, scale, scale_energy, held)
+
+
+def _finish(
+    shape: Shape, program: Program, factors: Any, values: Any, lane: _Lane
+) -> tuple[Any, Any, Any]:
+    """Starts and ticks of one step, and their rows."""
+    kind = lane.kind
+    rows = _rows(
+        program, lane.words[0], _at(program.shift, kind), _at(program.first, kind)
+    )
+    ticks = _at(program.values, rows)
     if shape.scaled:
-        ticks = jnp.rint(ticks * factors[scale]).astype(jnp.int32)
-    return ticks
+        ticks = jnp.rint(ticks * _at(factors, lane.scale)).astype(jnp.int32)
+    start = jnp.maximum(_at(values, lane.reads[:, 0]), _at(values, lane.reads[:, 1]))
+    return start, ticks, rows
 
 
-def _sums(shape: Shape, program: Program, factors: Any, row: Any) -> Any:
-    """What a step of lanes adds to every sum, shape (sums, samples)."""
-    rows, scale, scale_energy = row
-
-    def total(table: Any, at: Any, by: Any) -> Any:
-        found = _at(table, at)
-        if shape.scaled:
-            found = jnp.rint(found * factors[by]).astype(jnp.int64)
-        return found.sum(axis=0)
-
-    sums = [total(program.charge[c], rows[0], scale) for c in range(shape.charges)]
-    for e in range(shape.energies):
-        amount = total(program.energy[e], rows[0], scale_energy)
-        if shape.drawn:
-            amount += total(program.energy_own[e], rows[1], scale_energy)
-        sums.append(amount)
-    return jnp.stack(sums)
+def _amounts(
+    shape: Shape, program: Program, factors: Any, lane: _Lane, ticks: Any, rows: Any
+) -> list[Any]:
+    """What each lane of a step adds to every sum, shape (lanes, samples) each."""
+    kind = lane.kind
+    amounts = [
+        ticks.astype(jnp.int64) * _at(program.coefficient[c], kind)[:, None]
+        for c in range(shape.charges)
+    ]
+    if not shape.energies:
+        return amounts
+    quanta: Any = 0
+    if shape.paired:
+        quanta = _at(program.pairs, rows + _at(program.pair_first, kind)[:, None])
+    if shape.apart:
+        shift, first = _at(program.own_shift, kind), _at(program.own_first, kind)
+        own = _rows(program, lane.words[1], shift, first)
+        quanta = quanta + _at(program.values, own).astype(jnp.int64)
+    if shape.scaled:
+        quanta = jnp.rint(quanta * _at(factors, lane.scale_energy))
+    quanta = quanta.astype(jnp.int64)
+    if shape.energies == 1:
+        return [*amounts, quanta]
+    member = [_at(program.member[e], kind)[:, None] for e in range(shape.energies)]
+    return amounts + [quanta * share for share in member]
 
 
 def _lanes(program: Program) -> Any:
@@ -202,26 +230,28 @@ def _block(shape: Shape, program: Program, samples: Any, factors: Any) -> Any:
     count = samples.shape[0]
     summed = shape.charges + shape.energies
 
-    def step(carry: Any, row: Any) -> Any:
+    def step(carry: Any, lane: _Lane) -> Any:
         values, sums = carry
-        reads, writes, scale, scale_energy, rows = row
+        start, ticks, rows = _finish(shape, program, factors, values, lane)
         # Each value is consumed by one scatter: XLA works out anew what has two.
-        start = jnp.maximum(_at(values, reads[:, 0]), _at(values, reads[:, 1]))
-        finish = start + _ticks(shape, program, factors, (rows, scale))
-        values = values.at[writes].set(finish, mode="promise_in_bounds")
-        if summed:
-            sums += _sums(shape, program, factors, (rows, scale, scale_energy))
-        return (values, sums), None
+        values = values.at[lane.writes].set(start + ticks, mode="promise_in_bounds")
+        # Sums by lane: reducing over lanes at every step costs more than the rest.
+        amounts = _amounts(shape, program, factors, lane, ticks, rows)
+        return (values, [s + a for s, a in zip(sums, amounts, strict=True)]), None
 
     def outer(carry: Any, chunk: Any) -> Any:
-        reads, writes, _, _, scale, scale_energy = chunk
-        rows = _drawn(shape, program, samples, chunk)
-        return lax.scan(step, carry, (reads, writes, scale, scale_energy, rows))
+        values, sums = carry
+        lanes = _chunk(shape, program, samples, chunk)
+        nothing = jnp.zeros((lanes.kind.shape[1], count), jnp.int64)
+        (values, by_lane), _ = lax.scan(step, (values, [nothing] * summed), lanes)
+        sums = [s + a.sum(axis=0) for s, a in zip(sums, by_lane, strict=True)]
+        return (values, sums), None
 
     values = jnp.zeros((shape.slots + 2, count), jnp.int32)
-    sums = jnp.zeros((summed, count), jnp.int64)
+    sums = [jnp.zeros(count, jnp.int64)] * summed
     (values, sums), _ = lax.scan(outer, (values, sums), _lanes(program))
-    return values[program.last], sums
+    whole = jnp.stack(sums) if summed else jnp.zeros((0, count), jnp.int64)
+    return values[program.last], whole
 
 
 @functools.cache
@@ -260,20 +290,18 @@ def finishes(shape: Shape) -> Callable[..., Any]:
 
     For one block; returned are arrays of shape (chunks, steps, lanes, samples).
     """
+    bare = shape._replace(charges=0, energies=0, paired=False, apart=False)
 
     def block(program: Program, samples: Any, factors: Any) -> Any:
-        def step(values: Any, row: Any) -> Any:
-            reads, writes, scale, rows = row
-            start = jnp.maximum(_at(values, reads[:, 0]), _at(values, reads[:, 1]))
-            finish = start + _ticks(shape, program, factors, (rows, scale))
-            return values.at[writes].set(finish), (start, finish)
+        def step(values: Any, lane: _Lane) -> Any:
+            start, ticks, _ = _finish(bare, program, factors, values, lane)
+            finish = start + ticks
+            return values.at[lane.writes].set(finish), (start, finish)
 
         def outer(values: Any, chunk: Any) -> Any:
-            reads, writes, _, _, scale, _ = chunk
-            rows = _drawn(shape, program, samples, chunk)
-            return lax.scan(step, values, (reads, writes, scale, rows))
+            return lax.scan(step, values, _chunk(bare, program, samples, chunk))
 
-        values = jnp.zeros((shape.slots + 2, samples.shape[0]), jnp.int32)
+        values = jnp.zeros((bare.slots + 2, samples.shape[0]), jnp.int32)
         return lax.scan(outer, values, _lanes(program))[1]
 
     return jax.jit(block)

@@ -21,16 +21,46 @@ BLOCK = 256
 
 
 @nb.njit(cache=True)
+def _words(first: int, counter: int, key: int, words: WordArray) -> None:
+    for b in range(BLOCK):
+        x = np.uint32(first + b)
+        y = np.uint32(counter)
+        k = np.uint32(key)
+        for _ in range(ROUNDS):
+            product = np.uint64(MULTIPLIER) * np.uint64(x)
+            x = np.uint32(product >> np.uint64(32)) ^ k ^ y
+            y = np.uint32(product)
+            k = np.uint32(k + np.uint32(WEYL))
+        words[b] = x
+
+
+@nb.njit(cache=True)
+def _node(
+    words: WordArray,
+    shift: int,
+    limits: WordArray,
+    ticks: TickArray,
+    a: TickArray,
+    b: TickArray,
+    finish: TickArray,
+) -> None:
+    for i in range(BLOCK):
+        cell = np.int64(words[i] >> np.uint32(shift))
+        row = 2 * cell + np.int64(words[i] >= limits[cell])
+        finish[i] = max(a[i], b[i]) + ticks[row]
+
+
+@nb.njit(cache=True)
 def makespans(
     vertex: IntArray,
     reads: TickArray,
     writes: TickArray,
-    law: TickArray,
+    kind: TickArray,
     draw: WordArray,
-    thresholds: WordArray,
-    aliases: TickArray,
-    ticks: TickArray,
-    bits: int,
+    shift: WordArray,
+    cell: TickArray,
+    limits: WordArray,
+    values: TickArray,
     slots: int,
     last: int,
     key: int,
@@ -43,47 +73,35 @@ def makespans(
     ----------
     vertex, reads, writes : ndarray, shape (steps, lanes), (steps, lanes, 2), ...
         As in `probcalc.kernels.lanes.Lanes`.
-    law, draw : ndarray, shape (steps, lanes)
-        Alias table and counter of each lane.
-    thresholds, aliases, ticks : ndarray, shape (laws * 2^bits,)
+    kind, draw : ndarray, shape (steps, lanes)
+    shift, cell : ndarray, shape (kinds,)
+        `Program.shift` and `Program.first`.
+    limits, values : ndarray
+        As in `probcalc.kernels.levelscan.Program`.
     out : ndarray of int32, shape (samples,)
         Filled in.
     """
     steps, lanes = vertex.shape
-    low = np.uint64(0xFFFFFFFF)
-    half = np.uint64(32)
-    down = np.uint32(32 - bits)
-    up = np.uint32(bits)
-    values = np.zeros((slots + 2, BLOCK), dtype=np.int32)
-    word = np.empty(BLOCK, dtype=np.uint32)
+    held = np.zeros((slots + 2, BLOCK), dtype=np.int32)
+    words = np.empty(BLOCK, dtype=np.uint32)
     done = 0
     while done < out.size:
-        values[:, :] = 0
+        held[:, :] = 0
         for t in range(steps):
             for w in range(lanes):
                 if vertex[t, w] < 0:
                     continue
-                counter = np.uint64(draw[t, w])
-                for b in range(BLOCK):
-                    x = np.uint64(first + done + b)
-                    y = counter
-                    k = np.uint64(key)
-                    for _ in range(ROUNDS):
-                        product = np.uint64(MULTIPLIER) * x
-                        x = (product >> half) ^ k ^ y
-                        y = product & low
-                        k = (k + np.uint64(WEYL)) & low
-                    word[b] = np.uint32(x)
-                base = np.int64(law[t, w]) << bits
-                a = values[reads[t, w, 0]]
-                c = values[reads[t, w, 1]]
-                into = values[writes[t, w]]
-                for b in range(BLOCK):
-                    cell = np.int64(word[b] >> down)
-                    if not np.uint32(word[b] << up) < thresholds[base + cell]:
-                        cell = np.int64(aliases[base + cell])
-                    into[b] = max(a[b], c[b]) + ticks[base + cell]
+                k = kind[t, w]
+                _words(first + done, int(draw[t, w]), key, words)
+                _node(
+                    words,
+                    int(shift[k]),
+                    limits[cell[k] :],
+                    values[2 * cell[k] :],
+                    held[reads[t, w, 0]],
+                    held[reads[t, w, 1]],
+                    held[writes[t, w]],
+                )
         count = min(BLOCK, out.size - done)
-        for b in range(count):
-            out[done + b] = values[last, b]
+        out[done : done + count] = held[last, :count]
         done += BLOCK

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
         Quantile,
         as_law,
     )
+    from probcalc.draws import DrawFactor
     from probcalc.element import Element, idle, transition
     from probcalc.errors import (
         CompositionError,
@@ -60,6 +61,8 @@ if TYPE_CHECKING:
         weighted,
     )
     from probcalc.lattice import Lattice
+    from probcalc.montecarlo import Simulation, simulate
+    from probcalc.plan import Edge, Plan, PlanNode
     from probcalc.planfile import PlanFile, read_plan
     from probcalc.prediction import Prediction, predict
     from probcalc.shared import Shared
@@ -90,6 +93,7 @@ _HOME = {
         "Quantile",
         "as_law",
     ),
+    "draws": ("DrawFactor",),
     "element": ("Element", "idle", "transition"),
     "errors": (
         "CompositionError",
@@ -109,6 +113,8 @@ _HOME = {
         "weighted",
     ),
     "lattice": ("Lattice",),
+    "montecarlo": ("Simulation", "simulate"),
+    "plan": ("Edge", "Plan", "PlanNode"),
     "planfile": ("PlanFile", "read_plan"),
     "prediction": ("Prediction", "predict"),
     "shared": ("Shared",),
@@ -122,6 +128,8 @@ __all__ = [
     "CompositionError",
     "Constant",
     "Distribution",
+    "DrawFactor",
+    "Edge",
     "Element",
     "Empirical",
     "InputError",
@@ -129,13 +137,16 @@ __all__ = [
     "JointIndependent",
     "JointRuns",
     "Lattice",
+    "Plan",
     "PlanError",
     "PlanFile",
+    "PlanNode",
     "Prediction",
     "Probability",
     "ProbcalcError",
     "Quantile",
     "Shared",
+    "Simulation",
     "Term",
     "ToleranceError",
     "UnitError",
@@ -158,6 +169,7 @@ __all__ = [
     "repeat",
     "scale",
     "shift",
+    "simulate",
     "sum_of",
     "transition",
     "weighted",

@@ -90,10 +90,10 @@ def program_of(low: Lowered, seed: int, *, limbs: bool = False) -> tuple[Any, An
         )
     shape = Shape(
         slots=low.slots,
-        bits=low.bits,
-        charges=len(low.charge_keys),
-        energies=len(low.energy_keys),
-        drawn=low.drawn,
+        charges=len(low.amounts.charge_keys),
+        energies=len(low.amounts.energy_keys),
+        paired=low.amounts.paired,
+        apart=low.amounts.apart,
         scaled=low.factors.scaled,
         limbs=limbs,
     )
@@ -103,7 +103,7 @@ def program_of(low: Lowered, seed: int, *, limbs: bool = False) -> tuple[Any, An
 def samples_of(
     work: Work, first: int, count: int, run: Run
 ) -> tuple[IntArray, IntArray]:
-    """Makespans in ticks, shape (count,), and sums in quanta, shape (sums, count)."""
+    """Makespans in ticks, shape (count,), and sums as `Amounts` says, (sums, count)."""
     import jax
     import jax.numpy as jnp
 
@@ -126,7 +126,7 @@ def samples_of(
 
 def summaries(work: Work, first: int, count: int, run: Run) -> list[Summary]:
     """Summaries of time, energy, static and dynamic energy of one chunk."""
-    low, books = work.low, work.low.books
+    low, books, amounts = work.low, work.low.books, work.low.amounts
     ticks, sums = samples_of(work, first, count, run)
     samples = np.arange(first, first + count, dtype=np.int64)
     draws = books.draws(work.seed, samples)
@@ -134,13 +134,17 @@ def summaries(work: Work, first: int, count: int, run: Run) -> list[Summary]:
     static = np.zeros(count)
     for key, watts in books.base.items():
         static += watts * scaled(key, draws, count) * ticks * low.tick
-    charges = len(low.charge_keys)
-    for key, row in zip(low.charge_keys, sums[:charges], strict=True):
-        static += scaled(key, draws, count) * row * low.quantum
+    charges = len(amounts.charge_keys)
+    for key, unit, row in zip(
+        amounts.charge_keys, amounts.charge_units, sums[:charges], strict=True
+    ):
+        static += scaled(key, draws, count) * row * unit
     static *= pace
     dynamic = np.zeros(count)
-    for key, row in zip(low.energy_keys, sums[charges:], strict=True):
-        dynamic += scaled(key, draws, count) * row * low.quantum
+    for key, joules in amounts.constants:
+        dynamic += scaled(key, draws, count) * joules
+    for key, row in zip(amounts.energy_keys, sums[charges:], strict=True):
+        dynamic += scaled(key, draws, count) * row * amounts.quantum
     for name, runs in books.shifts.items():
         dynamic += runs * draws[name]
     times = np.rint(ticks * pace).astype(np.int64) if books.paces else ticks

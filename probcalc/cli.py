@@ -32,6 +32,11 @@ examples:
   probcalc budget plan.toml -p 0.5 0.99 --sf 1e-9 --json
   probcalc budget plan.toml --limit "52 J" --fail-over 0.01 || echo too much
 """
+_SIMULATE_HELP = """\
+examples:
+  probcalc simulate --example bert --samples 20000 --seed 1
+  probcalc simulate plan.toml --rtol 0.001 --plot timeline.svg
+"""
 
 
 class _Parser(argparse.ArgumentParser):
@@ -57,7 +62,38 @@ def _parser() -> argparse.ArgumentParser:
         epilog=_BUDGET_HELP,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    add = budget.add_argument
+    _source(budget)
+    budget.add_argument(
+        "--method",
+        default="auto",
+        help="auto (default), exact, bounds, moments or monte-carlo",
+    )
+    _asked(budget, "relative width of brackets; default 1e-4, less for narrow laws")
+    simulation = commands.add_parser(
+        "simulate",
+        help="the same by Monte Carlo, with idle shares and critical nodes",
+        description="Simulate a plan: time and energy with confidence intervals, idle "
+        "shares of devices, critical nodes, and a timeline with --plot.",
+        epilog=_SIMULATE_HELP,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    _source(simulation)
+    simulation.add_argument(
+        "--samples", type=int, metavar="N", help="samples; default 100,000"
+    )
+    simulation.add_argument(
+        "--seed", type=int, default=0, metavar="S", help="seed; default 0"
+    )
+    simulation.add_argument(
+        "--progress", action="store_true", help="show a bar; needs tqdm"
+    )
+    _asked(simulation, "go on until the 0.99 quantiles are this well known")
+    return parser
+
+
+def _source(command: argparse.ArgumentParser) -> None:
+    """Where the plan comes from."""
+    add = command.add_argument
     add(
         "plan", nargs="?", metavar="PLAN", help="plan file (TOML); - for standard input"
     )
@@ -68,6 +104,11 @@ def _parser() -> argparse.ArgumentParser:
         metavar="TEXT",
         help="use this in place of the plan's expression",
     )
+
+
+def _asked(command: argparse.ArgumentParser, rtol: str) -> None:
+    """What is asked of it, and how the answer is given."""
+    add = command.add_argument
     add(
         "-p",
         type=float,
@@ -88,17 +129,11 @@ def _parser() -> argparse.ArgumentParser:
         "--fail-over",
         type=float,
         metavar="P",
-        help="exit 1 unless every limit is surely exceeded with probability <= P",
+        help="exit 1 unless the upper bound of P(over a limit) is at most P",
     )
-    add("--method", default="auto", help="auto (default), exact or moments")
-    add(
-        "--rtol",
-        type=float,
-        help="relative width of brackets; default 1e-4, less for narrow laws",
-    )
+    add("--rtol", type=float, help=rtol)
     add("--json", action="store_true", help="write JSON, in s and J")
-    add("--plot", metavar="FILE", help="draw both laws to a .png, .svg or .pdf file")
-    return parser
+    add("--plot", metavar="FILE", help="draw to a .png, .svg or .pdf file")
 
 
 def _examples() -> dict[str, Traversable]:
@@ -172,15 +207,14 @@ def _checked(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def _budget(arguments: argparse.Namespace) -> int:
-    if arguments.list_examples:
-        print("\n".join(_list_examples()))
-        return 0
     asked = _checked(arguments)
     plan = _read(arguments)
     from probcalc import report
+    from probcalc.plan import Plan
     from probcalc.prediction import predict
 
-    prediction = predict(plan.term, arguments.method, baselines=plan.baselines)
+    baselines = None if isinstance(plan.term, Plan) else plan.baselines
+    prediction = predict(plan.term, arguments.method, baselines=baselines)
     found = report.budget(plan, prediction, **asked)
     if arguments.plot is not None:
         report.plot(prediction, found, arguments.plot)
@@ -188,11 +222,49 @@ def _budget(arguments: argparse.Namespace) -> int:
         print(json.dumps(found, indent=2, allow_nan=False))
     else:
         print(report.as_text(found))
-    if arguments.fail_over is not None:
-        over = [p for p in found["probability_over"].values() if p is not None]
-        if any(p["upper"] > arguments.fail_over for p in over):
-            return 1
-    return 0
+    return _status(arguments, found)
+
+
+def _simulate(arguments: argparse.Namespace) -> int:
+    asked = _checked(arguments)
+    plan = _read(arguments)
+    from probcalc import report, simulated
+    from probcalc.plan import Plan
+    from probcalc.prediction import predict
+
+    prediction = predict(
+        plan.term,
+        "monte-carlo",
+        baselines=None if isinstance(plan.term, Plan) else plan.baselines,
+        samples=arguments.samples,
+        rtol=asked.pop("rtol"),
+        seed=arguments.seed,
+        progress=arguments.progress,
+    )
+    assert prediction.simulation is not None
+    found = report.budget(plan, prediction, **asked)
+    found |= simulated.details(prediction.simulation)
+    if arguments.plot is not None:
+        simulated.gantt(prediction.simulation, arguments.plot)
+    if arguments.json:
+        print(json.dumps(found, indent=2, allow_nan=False))
+    else:
+        print(report.as_text(found))
+        print(simulated.details_as_text(found))
+    return _status(arguments, found)
+
+
+def _status(arguments: argparse.Namespace, found: dict[str, Any]) -> int:
+    """1 where a limit may be passed with more than the probability allowed."""
+    if arguments.fail_over is None:
+        return 0
+    over = [p for p in found["probability_over"].values() if p is not None]
+    if any(p["kind"] == "estimate" for p in over):
+        raise InputError(
+            f"--fail-over: method {found['method']!r} gives estimates without an upper "
+            "bound; expected exact, bounds or monte-carlo"
+        )
+    return int(any(p["upper"] > arguments.fail_over for p in over))
 
 
 def _say(message: object) -> int:
@@ -214,7 +286,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         if reconfigure is not None:  # a terminal without Unicode shows escapes
             reconfigure(errors="backslashreplace")
     try:
-        status = _budget(_parser().parse_args(argv))
+        arguments = _parser().parse_args(argv)
+        if arguments.list_examples:
+            print("\n".join(_list_examples()))
+            status = 0
+        else:
+            run = {"budget": _budget, "simulate": _simulate}[arguments.command]
+            status = run(arguments)
         sys.stdout.flush()
         return status
     except ProbcalcError as error:

@@ -7,6 +7,7 @@ critical (ties count for every one).
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,13 +16,21 @@ import numpy.typing as npt
 
 from probcalc.chunks import Work, compiled, program_of
 from probcalc.distribution import Probability
+from probcalc.errors import InputError
 from probcalc.factors import rows_of, scaled
 from probcalc.lowering import Lowered, lowered
 from probcalc.montecarlo import Simulation
 from probcalc.plan import Plan
 from probcalc.runs import whole
 
-__all__ = ["Criticality", "Replay", "criticality", "median_sample", "replay"]
+__all__ = [
+    "Criticality",
+    "Replay",
+    "criticality",
+    "median_sample",
+    "replay",
+    "replays",
+]
 
 FloatArray = npt.NDArray[np.float64]
 TickArray = npt.NDArray[np.int32]
@@ -136,15 +145,43 @@ def replay(plan: Plan, *, sample: int, seed: int = 0) -> Replay:
     InputError
         A sample below 0.
     """
-    number = whole(sample + 1, "replay: sample + 1") - 1
+    if isinstance(sample, bool) or not isinstance(sample, int | np.integer):
+        raise InputError(f"replay: sample is {sample!r}, expected a whole number >= 0")
+    if not 0 <= sample < 1 << 32:
+        raise InputError(f"replay: sample is {sample!r}, expected 0 <= sample < 2^32")
+    return next(replays(plan, samples=1, seed=seed, first=int(sample)))
+
+
+def replays(
+    plan: Plan, *, samples: int, seed: int = 0, first: int = 0
+) -> Iterator[Replay]:
+    """Draw samples of a simulation again one after the other, as `replay` does.
+
+    Parameters
+    ----------
+    plan : Plan
+    samples : int
+        How many, from `first` on.
+    seed, first : int
+    """
+    count = whole(samples, "replays: samples")
     low = lowered(plan, energy=False)
-    start, finish = _times(low, seed, number, 1)
-    one = np.array([number], dtype=np.int64)
-    pace = float(scaled(low.books.paces, low.books.draws(seed, one), 1)[0])
-    seconds = low.tick * pace
-    starts = start[: len(plan), 0].astype(float) * seconds
-    finishes = finish[: len(plan), 0].astype(float) * seconds
-    return Replay(plan, number, seed, starts, finishes, float(finish.max() * seconds))
+    nodes = slice(0, len(plan))
+    size = max(1, min(HELD // low.vertices, MOST_BLOCK, count))
+    for begin in range(first, first + count, size):
+        start, finish = _times(low, seed, begin, size)
+        numbers = np.arange(begin, begin + size, dtype=np.int64)
+        pace = scaled(low.books.paces, low.books.draws(seed, numbers), size)
+        for i in range(min(size, first + count - begin)):
+            seconds = low.tick * float(pace[i])
+            yield Replay(
+                plan,
+                begin + i,
+                seed,
+                start[nodes, i].astype(float) * seconds,
+                finish[nodes, i].astype(float) * seconds,
+                float(finish[:, i].max()) * seconds,
+            )
 
 
 def median_sample(simulation: Simulation) -> int:
@@ -175,7 +212,7 @@ def _times(
     shape, program = program_of(low, seed)
     samples = np.arange(first, first + count, dtype=np.int64)
     with jax.enable_x64(True):
-        found: Any = finishes(shape._replace(charges=0, energies=0, drawn=False))(
+        found: Any = finishes(shape)(
             program,
             jnp.asarray(samples.astype(np.uint32)),
             jnp.asarray(rows_of(low.factors, seed, samples)),

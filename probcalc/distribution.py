@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from probcalc.errors import InputError
+from probcalc.readonly import reduced
 
 __all__ = [
     "Bounds",
@@ -359,6 +360,10 @@ class Empirical:
             if isinstance(value, np.ndarray):
                 value.flags.writeable = False
             object.__setattr__(self, name, value)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Copy and pickle with read-only arrays."""
+        return reduced(self)
 
     def __repr__(self) -> str:
         blocks = "" if self.blocks is None else f", {len(set(self.blocks))} blocks"

@@ -8,17 +8,17 @@ the mean of the law is kept, and what its variance loses is reported.
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from probcalc.discretise import atoms_of
-from probcalc.distribution import Constant, Distribution, Empirical
+from probcalc.distribution import Constant, Distribution, Empirical, law_key
 from probcalc.errors import InputError
 from probcalc.families import Family, family_of
 
-__all__ = ["DrawTable", "draw_table"]
+__all__ = ["DrawTable", "LawTables", "draw_table"]
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -43,6 +43,39 @@ class DrawTable(NamedTuple):
     values: FloatArray
     mass: FloatArray
     lost: float = 0.0
+
+
+class LawTables:
+    """Tables of laws, each law once; the first is that of zero."""
+
+    def __init__(self) -> None:
+        self.tables: list[DrawTable] = []
+        self._known: dict[Any, int] = {}
+        self._alias: dict[int, tuple[npt.NDArray[Any], npt.NDArray[Any]]] = {}
+        self.constant(0.0)
+
+    def add(self, law: Distribution, where: str) -> int:
+        """Return the number of a law's table; `where` is named in errors."""
+        key = law_key(law)
+        if isinstance(law, Empirical):
+            key = (key, id(law.samples))  # in measured order
+        if key not in self._known:
+            self._known[key] = len(self.tables)
+            self.tables.append(draw_table(law, where))
+        return self._known[key]
+
+    def constant(self, value: float) -> int:
+        """Return the number of the table of a constant."""
+        return self.add(Constant(value), "constant")
+
+    def alias(self, number: int) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+        """Limits and atoms of a table (`probcalc.kernels.alias.alias_table`)."""
+        from probcalc.kernels.alias import alias_table, bits_for
+
+        if number not in self._alias:
+            mass = self.tables[number].mass
+            self._alias[number] = alias_table(mass, bits_for(mass.size))
+        return self._alias[number]
 
 
 def draw_table(law: Distribution, where: str) -> DrawTable:

@@ -6,7 +6,6 @@ import copy
 import math
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any, Literal
 
 import numpy as np
@@ -14,6 +13,7 @@ import numpy.typing as npt
 
 from probcalc.distribution import Distribution, Empirical, as_law
 from probcalc.errors import InputError
+from probcalc.readonly import ReadOnly
 from probcalc.runs import (
     Runs,
     most,
@@ -132,7 +132,7 @@ class Element(Term):
             workload=_frozen(workload, f"{where}, workload"),
             implementation=_frozen(implementation, f"{where}, implementation"),
             operating_point=point,
-            metadata=MappingProxyType(dict(metadata or {})),
+            metadata=ReadOnly(dict(metadata or {})),
             shared=_factors(shared, where),
             grain=whole(grain, f"{where}, grain"),
             time_max=most(time_max, time, f"{where}, time_max"),
@@ -266,7 +266,7 @@ class Element(Term):
         other = copy.copy(self)
         powers = {moved[device]: power for device, power in self.powers.items()}
         points = tuple(p._replace(device=moved[p.device]) for p in self.points)
-        _fill(other, devices=hosts, powers=MappingProxyType(powers), points=points)
+        _fill(other, devices=hosts, powers=ReadOnly(powers), points=points)
         return other
 
     def __hash__(self) -> int:
@@ -405,7 +405,7 @@ def _powers(given: Any, hosts: tuple[str, ...], where: str) -> Mapping[str, floa
     else:
         total = watts(given, where)
         powers = {host: total / len(hosts) for host in hosts}
-    return MappingProxyType(powers)
+    return ReadOnly(powers)
 
 
 def _factors(given: Any, where: str) -> tuple[Shared, ...]:

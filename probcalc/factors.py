@@ -51,13 +51,13 @@ class Source(NamedTuple):
 
     def drawn(self, seed: int, samples: IntArray, groups: IntArray) -> FloatArray:
         """Values, shape (groups, samples)."""
-        from probcalc.kernels.alias import alias_table, drawn
+        from probcalc.kernels.alias import alias_table, bits_for, drawn
         from probcalc.kernels.philox import key_of, philox
 
-        bits = max(self.values.size - 1, 1).bit_length()
         key = key_of(seed, FIRST_STREAM + zlib.crc32(self.name.encode()))
         words, _ = philox(samples[None, :], groups[:, None], key)
-        return self.values[drawn(words, *alias_table(self.mass, bits), bits)]
+        table = alias_table(self.mass, bits_for(self.mass.size))
+        return self.values[drawn(words, *table)]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

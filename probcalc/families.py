@@ -48,6 +48,10 @@ class Family:
     scale: float
     _z: Standard = field(repr=False, compare=False)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Copy and pickle what defines the law; its functions are looked up again."""
+        return _make, (self.kind, self.shapes, self.loc, self.scale)
+
     def _standardise(self, x: ArrayLike) -> NDArray[np.float64]:
         z = (np.asarray(x, dtype=float) - self.loc) / self.scale
         big = np.finfo(float).max

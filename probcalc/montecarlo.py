@@ -32,7 +32,7 @@ FIRST_LOOK = 8192
 #: Most samples that a precision may take.
 MOST_SAMPLES = 1 << 26
 #: Lane samples of one chunk.
-CHUNK_WORK = 1 << 24
+CHUNK_WORK = 1 << 26
 MEMORY = 1 << 30
 _MAX_SEED = 1 << 64
 
@@ -138,7 +138,7 @@ def simulate(
 
     most = _checked(samples, rtol, seed, level)
     low = lowered(plan)
-    work = Work(low, _unit(plan, low), seed)
+    work = Work(low, _unit(low), seed)
     size = _chunk_size(low, chunk, memory, len(devices or ()) or 1)
     total: list[Summary] | None = None
     done = 0
@@ -148,7 +148,7 @@ def simulate(
             if rtol is not None:
                 goal = min(max(FIRST_LOOK, 2 * done), most)
             pieces = [(i, min(size, goal - i)) for i in range(done, goal, size)]
-            padded = -(-size // BLOCK) * BLOCK
+            padded = -(-min(size, goal - done) // BLOCK) * BLOCK
             for found in _run(work, pieces, padded, devices, executor):
                 total = (
                     found
@@ -169,7 +169,7 @@ def simulate(
             f"{done * (width / rtol) ** 2:.3g} samples needed"
         )
     return Simulation(
-        plan, *laws, samples=done, seed=seed, tick=low.tick, quantum=low.quantum,
+        plan, *laws, samples=done, seed=seed, tick=low.tick, quantum=work.unit,
         lost=low.lost,
         shift=low.shift,
     )  # fmt: skip
@@ -198,19 +198,23 @@ def _chunk_size(low: Lowered, chunk: int | None, memory: int, devices: int) -> i
     from probcalc.kernels.levelscan import BLOCK, CHUNK
 
     steps, lanes = low.vertex.shape
-    # Of one block: its values, a chunk of rows with words on the way, and factors.
-    rows = max(CHUNK, lanes)
-    one = BLOCK * (4 * (low.slots + 2) + 40 * rows + 16 * len(low.factors.rows) + 128)
-    if one * devices > memory:
+    rows, sums = len(low.factors.rows), low.amounts.sums
+    # Of one block: its values, a chunk of words on the way, sums by lane, factors.
+    one = BLOCK * (
+        4 * low.slots + 40 * max(CHUNK, lanes) + 16 * sums * lanes + 16 * rows + 128
+    )
+    fixed = one * devices + sum(array.nbytes for array in low.arrays.values())
+    if fixed > memory:
         raise ToleranceError(
-            f"simulate: one block of {BLOCK} samples takes {one * devices:,} bytes, "
-            f"memory is {memory:,}"
+            f"simulate: with the plan, one block of {BLOCK} samples takes {fixed:,} "
+            f"bytes, memory is {memory:,}"
         )
+    held = BLOCK * (160 + 8 * sums + 16 * rows)  # results and factors of a block
+    blocks = max(min((memory - fixed) // held, 1024), 1)
     if chunk is not None:
-        return whole(chunk, "simulate: chunk")
-    held = BLOCK * (160 + 16 * len(low.factors.rows))  # results, factors of a block
-    blocks = min(CHUNK_WORK // (steps * lanes * BLOCK) + 1, 1024)
-    blocks = max(min(blocks, (memory - one * devices) // held), 1)
+        # Fewer than asked where memory does not allow them.
+        return min(whole(chunk, "simulate: chunk"), blocks * BLOCK)
+    blocks = min(CHUNK_WORK // (steps * lanes * BLOCK) + 1, blocks)
     return -(-blocks // devices) * devices * BLOCK
 
 
@@ -243,12 +247,27 @@ def _one(work: Work, first: int, count: int, padded: int) -> list[Summary]:
     return summaries(work, first, count, compiled(work, padded, None))
 
 
-def _unit(plan: Plan, low: Lowered) -> float:
-    """Joules of one in the summaries of energies: 2^-40 of about the largest."""
-    makespan = low.tick * (1 << 30)
-    power = sum(plan.account.baselines.values())
-    size = power * makespan + low.quantum * (1 << 46)
-    return 2.0 ** math.floor(math.log2(size / (1 << 44))) if size > 0.0 else 1.0
+def _unit(low: Lowered) -> float:
+    """Joules of one in the summaries of energies: 2^-46 of a bound of all of them."""
+    books, amounts = low.books, low.amounts
+    most = {source.name: float(source.values.max()) for source in books.shared}
+
+    def largest(key: Sequence[str]) -> float:
+        return math.prod(most[name] for name in key)
+
+    pace = largest(books.paces)
+    held = sum(abs(w) * largest(key) for key, w in books.base.items()) * low.longest
+    gains = [largest(k) for k in (*amounts.charge_keys, *amounts.energy_keys)]
+    gains += [largest(key) for key, _ in amounts.constants]
+    gain = max(gains, default=1.0)
+    size = (held + amounts.most_charge * gain) * pace + amounts.most_energy * gain
+    size += sum(
+        runs * max(abs(float(s.values.min())), abs(float(s.values.max())))
+        for s in books.shared
+        for name, runs in books.shifts.items()
+        if name == s.name
+    )
+    return 2.0 ** math.ceil(math.log2(size / (1 << 46))) if size > 0.0 else 1.0
 
 
 def _laws(

@@ -31,6 +31,7 @@ from probcalc.lawspec import (
     read_law,
     text,
 )
+from probcalc.planspec import KEYS, read_nodes
 from probcalc.shared import Shared
 from probcalc.units import shown
 
@@ -50,6 +51,7 @@ _TOP = (
     "terms",
     "shared",
     "metadata",
+    *KEYS,
 )
 _DIMENSION = {"energy": "energy", "time": "time", "static_power": "power"}
 
@@ -62,9 +64,9 @@ class PlanFile:
     ----------
     name : str
     expression : str
-        As written.
-    term : Element or Term
-        The expression built from the elements.
+        As written; empty for nodes or a schedule.
+    term : Element, Term or Plan
+        What is built from the elements: the expression, or the plan.
     elements : mapping of str to Element
     devices : mapping of str to Device
     shared : mapping of str to Shared
@@ -82,7 +84,7 @@ class PlanFile:
 
     @property
     def baselines(self) -> dict[str, float]:
-        """Static power in W of the devices that the expression holds."""
+        """Static power in W of the devices that are held."""
         return {name: self.devices[name].static_power for name in self.term.devices}
 
 
@@ -199,6 +201,17 @@ def _plan(
     }
     if not elements:
         raise PlanError(f"{label}: no elements; expected at least [elements.NAME]")
+    meta = dict(free_table(document.get("metadata", {}), f"{label}: metadata"))
+    if description:
+        meta["description"] = description
+    held = [MappingProxyType(table) for table in (elements, devices, shared, meta)]
+    scheduled = [key for key in KEYS if key in document]
+    if scheduled and expression is None:
+        for key in ("expression", "terms"):
+            if key in document:
+                raise PlanError(f"{label}: gives both {key!r} and {scheduled[0]!r}")
+        plan = read_nodes(document, elements, devices, label, folder=folder, name=name)
+        return PlanFile(name, "", plan, *held)  # type: ignore[arg-type]
     where = f"{label}: expression"
     if expression is not None:
         where = "expression"
@@ -214,18 +227,7 @@ def _plan(
         if key in elements:
             raise PlanError(f"{places[key]}: is the name of an element too")
     term = parse_all(texts, elements, places=places)[""]
-    meta = dict(free_table(document.get("metadata", {}), f"{label}: metadata"))
-    if description:
-        meta["description"] = description
-    return PlanFile(
-        name=name,
-        expression=" ".join(expression.split()),
-        term=term,
-        elements=MappingProxyType(elements),
-        devices=MappingProxyType(devices),
-        shared=MappingProxyType(shared),
-        meta=MappingProxyType(meta),
-    )
+    return PlanFile(name, " ".join(expression.split()), term, *held)  # type: ignore[arg-type]
 
 
 def _shared(name: str, value: Any, where: str, folder: pathlib.Path) -> Shared:

@@ -5,20 +5,24 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from probcalc.composed import scale
 from probcalc.distribution import Distribution, Probability, Quantile
 from probcalc.errors import InputError, ProbcalcError
 from probcalc.exact import dynamic_energy_law, energy_law, time_law
 from probcalc.moments import Gaussian, moment_laws
+from probcalc.plan import Plan
 from probcalc.runs import whole
 from probcalc.setting import Setting, resolve
 from probcalc.term import Repeat, Term
 
+if TYPE_CHECKING:
+    from probcalc.montecarlo import Simulation
+
 __all__ = ["Method", "Prediction", "Repeated", "predict"]
 
-Method = Literal["auto", "exact", "moments"]
+Method = Literal["auto", "exact", "moments", "bounds", "monte-carlo"]
 _LEVELS = (0.5, 0.9, 0.99, 0.999)
 
 
@@ -34,14 +38,17 @@ class Prediction:
         In J. Static and dynamic energy depend on each other through time where both
         are random; `energy` is the law of their sum.
     method : str
-        How the laws were worked out: ``exact`` or ``moments``.
+        How the laws were worked out: ``exact``, ``moments``, ``bounds`` or
+        ``monte-carlo``.
     assumptions : tuple of str
         What the prediction takes for granted, in sentences.
-    term : Term
+    term : Term or Plan
     baselines : mapping of str to float
         Static power in W that each device draws while held and idle, where known.
     grain : int
         1 for single executions, k where the laws are of means of k executions.
+    simulation : Simulation or None
+        Of a prediction by ``monte-carlo``.
     """
 
     time: Any
@@ -50,9 +57,10 @@ class Prediction:
     dynamic_energy: Any
     method: str
     assumptions: tuple[str, ...]
-    term: Term
+    term: Term | Plan
     baselines: Mapping[str, float]
     grain: int = 1
+    simulation: Simulation | None = None
 
     def budget(self, limit: float, *, rtol: float = 1e-3) -> Probability:
         """P(E > limit), limit in J, with its error.
@@ -67,6 +75,11 @@ class Prediction:
     def time_budget(self, limit: float, *, rtol: float = 1e-3) -> Probability:
         """P(T > limit), limit in s, with its error."""
         return self.time.probability_above(_limit(limit, "s"), rtol=rtol)
+
+    @property
+    def label(self) -> str:
+        """Name of the plan, or the term's expression."""
+        return self.term.name if isinstance(self.term, Plan) else self.term.label
 
     @property
     def static_share(self) -> float:
@@ -88,9 +101,15 @@ class Prediction:
         Raises
         ------
         InputError
-            Unless n is a whole number of at least 1, and a multiple of the grain.
+            Unless n is a whole number of at least 1, and a multiple of the grain; a
+            prediction of a plan.
         """
         count = whole(n, "over: executions")
+        if isinstance(self.term, Plan):
+            raise InputError(
+                f"over: for terms alone; lay plan {self.term.name!r} out {count} times "
+                "one after the other instead"
+            )
         if count % self.grain:
             raise InputError(
                 f"over: {count} executions, but the laws are of means of {self.grain}: "
@@ -112,7 +131,7 @@ class Prediction:
             Levels p of the quantiles.
         """
         found: dict[str, Any] = {
-            "term": self.term.label,
+            "term": self.label,
             "method": self.method,
             "assumptions": list(self.assumptions),
             "baselines": dict(self.baselines),
@@ -135,7 +154,7 @@ class Prediction:
         time, energy = _shown(self.time, "s"), _shown(self.energy, "J")
         grain = f", means of {self.grain}" if self.grain > 1 else ""
         return (
-            f"<Prediction of {self.term.label!r}: median energy {energy}, "
+            f"<Prediction of {self.label!r}: median energy {energy}, "
             f"median time {time}, {self.method}{grain}>"
         )
 
@@ -165,25 +184,32 @@ _FIELDS = (
 
 
 def predict(
-    term: Term,
+    term: Term | Plan,
     method: Method = "auto",
     *,
     baselines: Mapping[str, float] | None = None,
+    **options: Any,
 ) -> Prediction:
-    """Predict time and energy of a term; elements independent unless they share.
+    """Predict time and energy of a term or a plan; independent unless they share.
 
     Parameters
     ----------
-    term : Term
-        An element or a composition.
-    method : {"auto", "exact", "moments"}
+    term : Term or Plan
+        An element, a composition, or a scheduled plan.
+    method : {"auto", "exact", "moments", "bounds", "monte-carlo"}
         ``exact``: whole laws, nothing approximated; their numbers are certified
         brackets. ``moments``: means and variances by the paper's formulas, a normal
-        law in place of the true one, all of kind ``estimate``. ``auto`` is ``exact``.
+        law in place of the true one, all of kind ``estimate``. ``bounds``: certified
+        brackets between a smaller and a larger law. ``monte-carlo``: simulated
+        samples, confidence intervals. ``auto`` is ``exact`` for terms and for
+        series-parallel plans within reach, else ``monte-carlo``.
     baselines : mapping of str to float, optional
         What a device draws in W while held and idle. Without it the static power on
         which all elements on the device agree; it must be stated where they do not
-        agree and the device can be idle.
+        agree and the device can be idle. A plan states its own.
+    **options
+        Of `probcalc.montecarlo.simulate`, for ``monte-carlo``: samples, rtol, seed,
+        level, devices, executor, ...
 
     Raises
     ------
@@ -210,7 +236,31 @@ def predict(
             f"predict: unknown method {method!r}, expected one of "
             f"{', '.join(map(repr, get_args(Method)))}"
         )
-    return _predicted(term, method, baselines)
+    if method in ("bounds", "monte-carlo") and isinstance(term, Term):
+        term = Plan.from_term(term, baselines=baselines)
+        baselines = None
+    if not isinstance(term, Plan):
+        if options:
+            raise InputError(
+                f"predict: {', '.join(sorted(options))} given, expected only with "
+                "method 'monte-carlo'"
+            )
+        return _predicted(term, method, baselines)
+    if baselines is not None:
+        raise InputError(
+            f"predict: baselines given for plan {term.name!r}, which states its own"
+        )
+    from probcalc.planned import predicted
+
+    found = predicted(term, method, options)
+    return Prediction(
+        *found.laws,
+        method=found.method,
+        assumptions=found.assumptions,
+        term=term,
+        baselines=term.baselines,
+        simulation=found.simulation,
+    )
 
 
 def _predicted(

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from probcalc.distribution import Bounds, Empirical
 from probcalc.element import Element
 from probcalc.errors import InputError, ToleranceError
+from probcalc.plan import Plan
 from probcalc.term import postorder
 
 if TYPE_CHECKING:
@@ -61,6 +62,12 @@ def budget(
         "expression": plan.expression,
         "method": prediction.method,
     }
+    if isinstance(plan.term, Plan):
+        found["nodes"] = len(plan.term)
+        found["draws"] = plan.term.draws.sentence
+    if prediction.simulation is not None:
+        found["samples"] = prediction.simulation.samples
+        found["seed"] = prediction.simulation.seed
     for kind, unit in _UNITS.items():
         law = getattr(prediction, kind)
         part = _moments(law)
@@ -118,10 +125,11 @@ def _quantile(
 
 
 def _fewest_runs(plan: PlanFile) -> int | None:
-    """Smallest number of measured runs behind a law of the expression."""
+    """Smallest number of measured runs behind a law of the plan."""
+    parts = plan.term.elements if isinstance(plan.term, Plan) else postorder(plan.term)
     sizes = [
         law.samples.size
-        for element in postorder(plan.term)
+        for element in parts
         if isinstance(element, Element)
         for law in (element.time, element.dynamic_energy)
         if isinstance(law, Empirical)
@@ -172,7 +180,13 @@ def as_text(found: Mapping[str, Any]) -> str:
     if found["description"]:
         lines.append(_plain(found["description"]))
     expression = textwrap.shorten(_plain(found["expression"]), 200, placeholder=" ...")
-    lines += ["", f"expression  {expression}", f"method      {found['method']}"]
+    if expression:
+        lines += ["", f"expression  {expression}"]
+    else:
+        lines += ["", f"nodes       {found['nodes']:,}"]
+    lines.append(f"method      {found['method']}")
+    if "samples" in found:
+        lines.append(f"samples     {found['samples']:,}, seed {found['seed']}")
     for kind in _UNITS:
         lines += ["", kind, *_columns(_rows(found, kind))]
     notes = list(found["assumptions"])

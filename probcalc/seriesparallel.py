@@ -17,9 +17,22 @@ import numpy as np
 
 from probcalc.plan import Plan
 
-__all__ = ["LAG", "NODE", "PARALLEL", "SERIES", "Part", "Reduction", "reduced"]
+__all__ = [
+    "LAG",
+    "NODE",
+    "PARALLEL",
+    "SERIES",
+    "Part",
+    "Reduction",
+    "Start",
+    "reduced",
+    "starts_of",
+]
 
 NODE, LAG, SERIES, PARALLEL = range(4)
+
+#: What a node's start depends on: predecessors with their lags, and its release.
+Start = tuple[tuple[tuple[int, float], ...], float]
 
 
 class Part(NamedTuple):
@@ -173,24 +186,31 @@ def reduced(plan: Plan, *, to_one: bool = False) -> Reduction:
     return Reduction(plan, graph.parts, graph.arcs(), first, last)
 
 
-def _events(graph: _Graph, plan: Plan, first: int) -> tuple[list[int], list[int]]:
-    """Event at which each node starts, and at which it ends, linked by edges."""
+def starts_of(plan: Plan) -> list[Start]:
+    """Return what the start of each node depends on."""
     before: list[list[tuple[int, float]]] = [[] for _ in range(len(plan))]
     for source, target, lag in zip(
         plan.sources.tolist(), plan.targets.tolist(), plan.lags.tolist(), strict=True
     ):
         before[target].append((source, lag))
+    return [
+        (tuple(sorted(nodes)), release)
+        for nodes, release in zip(before, plan.releases.tolist(), strict=True)
+    ]
+
+
+def _events(graph: _Graph, plan: Plan, first: int) -> tuple[list[int], list[int]]:
+    """Event at which each node starts, and at which it ends, linked by edges."""
     ends = [graph.event() for _ in range(len(plan))]
-    known: dict[tuple[tuple[tuple[int, float], ...], float], int] = {((), 0.0): first}
+    known: dict[Start, int] = {((), 0.0): first}
     starts: list[int] = []
-    for i, release in enumerate(plan.releases.tolist()):
-        key = (tuple(sorted(before[i])), release)
+    for key in starts_of(plan):
         if key not in known:
             known[key] = graph.event()
             for source, lag in key[0]:
                 graph.link(ends[source], known[key], _lag(graph, lag))
-            if release > 0.0 or not key[0]:
-                graph.link(first, known[key], _lag(graph, release))
+            if key[1] > 0.0 or not key[0]:
+                graph.link(first, known[key], _lag(graph, key[1]))
         starts.append(known[key])
     return starts, ends
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 
 from probcalc.distribution import Constant
 from probcalc.element import Element
 from probcalc.errors import CompositionError, InputError
+from probcalc.readonly import ReadOnly
 from probcalc.runs import watts
 from probcalc.shared import ActsOn, How, Shared, consistent
 from probcalc.term import MultiParallel, Parallel, Term, executions, postorder
@@ -197,11 +197,11 @@ def accounted(
             on[device].append(e)
     found = {d: _baseline(d, on[d], given.get(d), idles) for d in devices}
     return Account(
-        baselines=MappingProxyType(
+        baselines=ReadOnly(
             {d: power for d, (power, _) in found.items() if power is not None}
         ),
-        weights=MappingProxyType({d: weight for d, (_, weight) in found.items()}),
-        shared=MappingProxyType(shared),
+        weights=ReadOnly({d: weight for d, (_, weight) in found.items()}),
+        shared=ReadOnly(shared),
         gains=_common(elements, "energy"),
         paces=_common(elements, "time"),
     )

@@ -49,7 +49,15 @@ class Summary:
 
     @classmethod
     def of(cls, numbers: IntArray) -> Summary:
-        """Summarise numbers, whole and of less than 48 bits."""
+        """Summarise numbers, whole and of less than 48 bits; at least one.
+
+        Raises
+        ------
+        ValueError
+            A number of more bits.
+        """
+        if int(np.abs(numbers).max()) >> (3 * _LIMB):
+            raise ValueError("a number to summarise has more than 48 bits")
         total, squares = _sums(numbers)
         bins, counts = np.unique(_bin_of(numbers), return_counts=True)
         return cls(

@@ -15,6 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from probcalc.kernels import joint as k
+from probcalc.kernels import joint_reading as reading
+from probcalc.kernels import joint_spectra as spectra
 
 FloatArray = npt.NDArray[Any]
 Draw = Callable[[st.SearchStrategy[Any]], Any]
@@ -54,13 +56,13 @@ def leaf_profile(atoms: Atoms) -> k.Profile:
     mass = np.zeros(max(i for i, _ in atoms) - first + 1)
     for (i, _), p in atoms.items():
         mass[i - first] += p
-    return k.Profile(first, mass, 0, k.PHASE_ERROR, 0.0, 0.0)
+    return k.Profile(first, mass, 0, spectra.PHASE_ERROR, 0.0, 0.0)
 
 
-def leaf_spectrum(atoms: Atoms) -> k.Spectrum:
+def leaf_spectrum(atoms: Atoms) -> spectra.Spectrum:
     own = leaf_profile(atoms)
     keys = list(atoms)
-    return k.circle_spectra(
+    return spectra.circle_spectra(
         np.array([i - own.first for i, _ in keys]),
         np.zeros(len(keys)),
         np.array([atoms[key] for key in keys]),
@@ -80,8 +82,8 @@ def result(
         [log_tail] * len(nodes),
     )
     spectrum = k.compose(nodes, found, lambda i: leaf_spectrum(leaves[i]))
-    mass, error = k.unfold(spectrum, BINS, None)
-    return mass, found[-1], error + k.tail_error(found[-1].error, BINS)
+    mass, error = reading.unfold(spectrum, BINS, None)
+    return mass, found[-1], error + reading.tail_error(found[-1].error, BINS)
 
 
 @st.composite
@@ -156,7 +158,7 @@ def test_long_maximum_keeps_every_bin_positive() -> None:
     out, _ = k.parallel(p, 0, p, 0)
     assert (out > 0.0).all()
     np.testing.assert_allclose(
-        np.cumsum(out), np.cumsum(p) ** 2, rtol=200 * k.UNIT, atol=0
+        np.cumsum(out), np.cumsum(p) ** 2, rtol=200 * spectra.UNIT, atol=0
     )
 
 
@@ -217,16 +219,19 @@ def test_circle_spectra_is_the_transform() -> None:
     mass = r.random(atoms)
     mass /= mass.sum()
     place = r.integers(-(2**44), 2**44, atoms)
-    found = k.circle_spectra(row, part, mass, place, k.DYADIC, height, bins // 2 + 1)
+    found = spectra.circle_spectra(
+        row, part, mass, place, spectra.DYADIC, height, bins // 2 + 1
+    )
     # The same in extended precision, phases reduced in integers.
     f = np.arange(bins // 2 + 1)
     turns = np.array(
-        [[(int(a) * int(g)) % k.DYADIC for g in f] for a in place], dtype=np.longdouble
+        [[(int(a) * int(g)) % spectra.DYADIC for g in f] for a in place],
+        dtype=np.longdouble,
     )
     angle = (
         -2
         * np.longdouble("3.14159265358979323846264338327950288")
-        * (turns / np.longdouble(k.DYADIC))
+        * (turns / np.longdouble(spectra.DYADIC))
     )
     expected = np.zeros((height, f.size), np.clongdouble)
     for i in range(atoms):
@@ -234,7 +239,7 @@ def test_circle_spectra_is_the_transform() -> None:
         expected[row[i]] += (1 - np.longdouble(part[i])) * mass[i] * z
         expected[row[i] + 1] += np.longdouble(part[i]) * mass[i] * z
     error = np.abs(found - expected).sum(axis=0).max()
-    assert float(error) < k.PHASE_ERROR
+    assert float(error) < spectra.PHASE_ERROR
 
 
 @pytest.mark.parametrize("lists", [1, 2, 4])
@@ -246,7 +251,7 @@ def test_ordered_spectrum_is_enumeration(lists: int) -> None:
     place = r.integers(0, bins, (2, count))
     mass = np.full(count, 0.25)
     order = np.argsort(time, kind="stable")
-    found = k.ordered_spectrum(
+    found = spectra.ordered_spectrum(
         operand[order],
         mass[order],
         place[0][order],
@@ -264,8 +269,10 @@ def test_ordered_spectrum_is_enumeration(lists: int) -> None:
         last = max(chosen, key=lambda e: rank[e])
         at = place[0][last] + sum(place[1][e] for e in chosen if e != last)
         expected[at % bins] += 0.25**lists
-    mass_found, error = k.unfold(found, bins, None)
-    error += k.tail_error((lists + 1) * (k.LONG_PHASE_ERROR + count * k.UNIT), bins)
+    mass_found, error = reading.unfold(found, bins, None)
+    error += reading.tail_error(
+        (lists + 1) * (spectra.LONG_PHASE_ERROR + count * spectra.UNIT), bins
+    )
     np.testing.assert_allclose(mass_found[0], expected, atol=error)
     assert error < 1e-11
 
@@ -284,10 +291,10 @@ def test_transform_error_holds(length: int) -> None:
     )
     exact = (np.cos(angle) - 1j * np.sin(angle)) @ p.astype(np.longdouble)
     found = np.fft.fft(p)
-    assert float(np.abs(found - exact).max()) < k.transform_error(length)
+    assert float(np.abs(found - exact).max()) < spectra.transform_error(length)
     norm = float(np.sqrt((np.abs(exact) ** 2).sum()))
     off = float(np.sqrt((np.abs(found - exact) ** 2).sum()))
-    assert off < k.transform_error(length) * norm
+    assert off < spectra.transform_error(length) * norm
 
 
 def test_line_spectrum_folds() -> None:
@@ -295,13 +302,13 @@ def test_line_spectrum_folds() -> None:
     p = r.random(50)
     n = np.arange(50)
     expected = [(p * np.exp(-2j * np.pi * f * n / 20)).sum() for f in range(6)]
-    np.testing.assert_allclose(k.line_spectrum(p, 20, 6), expected, atol=1e-13)
+    np.testing.assert_allclose(spectra.line_spectrum(p, 20, 6), expected, atol=1e-13)
 
 
 # ---------------------------------------------------------------- smearing
 @pytest.mark.parametrize("bins", [100, 162, 512, 540])
 def test_smear_is_a_law_of_few_frequencies(bins: int) -> None:
-    kernel = k.smear(bins)
+    kernel = reading.smear(bins)
     fine = 16
     padded = np.zeros(bins * fine // 2 + 1)
     padded[: kernel.transform.size] = kernel.transform
@@ -313,7 +320,7 @@ def test_smear_is_a_law_of_few_frequencies(bins: int) -> None:
     y = np.where(y > bins / 2, y - bins, y)
     assert kernel.variance == pytest.approx(float(density @ y**2), rel=1e-6)
     for s in (0.05, 0.3, 0.5):
-        inside = np.abs(y) <= k.REACH
+        inside = np.abs(y) <= reading.REACH
         moment = float(density[inside] @ np.exp(s * y[inside]))
         assert kernel.log_moment(np.array([s]))[0] == pytest.approx(
             math.log(moment), rel=1e-4
@@ -329,17 +336,17 @@ def test_smear_is_a_law_of_few_frequencies(bins: int) -> None:
 def test_smeared_spectrum_is_read_without_aliasing() -> None:
     # One atom between two bins: the masses are the kernel's, split onto the bins.
     bins, place = 128, 40.3
-    kernel = k.smear(bins)
-    spectrum = k.circle_spectra(
+    kernel = reading.smear(bins)
+    spectrum = spectra.circle_spectra(
         np.zeros(1, np.int64),
         np.zeros(1),
         np.ones(1),
-        np.array([round(place / bins * k.DYADIC)]),
-        k.DYADIC,
+        np.array([round(place / bins * spectra.DYADIC)]),
+        spectra.DYADIC,
         1,
         bins // 2 + 1,
     )
-    mass, error = k.unfold(spectrum, bins, kernel.transform)
+    mass, error = reading.unfold(spectrum, bins, kernel.transform)
     assert (mass >= 0.0).all()
     assert mass.sum() == pytest.approx(1.0, abs=error)
     n = np.arange(bins)
@@ -354,12 +361,12 @@ def test_fold_keeps_mass_and_mean() -> None:
     r = np.random.default_rng(5)
     mass = r.random((7, 11))
     mass /= mass.sum()
-    out = k.fold(mass, 2.3, 1.7, 4, 40)
+    out = reading.fold(mass, 2.3, 1.7, 4, 40)
     i, j = np.indices(mass.shape)
     place = 2.3 * i + 1.7 * ((j - 4) % 11)
     assert out.sum() == pytest.approx(1.0, abs=1e-14)
     assert float(out @ np.arange(40)) == pytest.approx(float((mass * place).sum()))
-    exact = k.fold(mass, 2.0, 1.0, 4, 40)
+    exact = reading.fold(mass, 2.0, 1.0, 4, 40)
     expected = np.bincount(
         (2 * i + (j - 4) % 11).ravel(), weights=mass.ravel(), minlength=40
     )
@@ -377,12 +384,12 @@ def test_noise_tail_bounds_signs_and_what_is_added() -> None:
     rates = np.geomspace(0.03, 60, 64) / math.sqrt(4 * 24)
     logs = rates**2 * (4 * 24) / 8  # range 2 each
     c = np.linspace(0, 24, 49)
-    alone = k.noise_tail(rates, logs, None, 0.0)(c)
+    alone = reading.noise_tail(rates, logs, None, 0.0)(c)
     truth = np.array([mass[values > v].sum() for v in c])
     assert (alone >= truth).all()
     assert alone[-1] < 1e-4
     # plus an independent uniform on {-3, ..., 3}
-    both = k.noise_tail(
+    both = reading.noise_tail(
         rates,
         logs,
         lambda y: np.clip(np.floor(3.0 - y + 1e-9), 0, 7) / 7 * (y < 3) + (y < -3),
@@ -408,7 +415,7 @@ def test_bracket_contains_the_law_without_noise(paths: int) -> None:
     noisy = np.convolve(p, np.insert(mass, np.arange(1, mass.size), 0.0))
     survival = np.append(1.0, 1.0 - np.cumsum(noisy))
     survival = np.append(np.cumsum(noisy[::-1])[::-1], 0.0)
-    lower, upper, pad = k.bracket(
+    lower, upper, pad = reading.bracket(
         survival,
         survival,
         math.sqrt(12 * 4),

@@ -1,0 +1,149 @@
+"""Study: iteration times composed from measured forward and backward passes.
+
+Data: ml-energy/zeus, branch kronos, commit 38cb3f90c30d9041d4b141cfe5c922dba55baa45
+(Apache License 2.0), sosp24_data/perseus/A100: times of every forward, backward and
+data load of bert and gpt3xl on four A100, 1F1B, for several plans of clocks. Run as
+
+    python -m probcalc.validation.perseus FOLDER
+
+Each iteration's own times go through the schedule; the gap is what is measured less
+what is composed. Nothing is fitted. Iterations 0 and 1 are cold starts and left out.
+"""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import sys
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from probcalc.element import Element
+from probcalc.kernels import graph
+from probcalc.plan import Plan
+from probcalc.schedules import one_f_one_b
+
+__all__ = ["Gap", "as_table", "gaps"]
+
+COLD = 2
+
+
+class Gap(NamedTuple):
+    """Measured and composed iteration times of one plan of clocks.
+
+    Attributes
+    ----------
+    model, clocks : str
+    iterations : int
+    measured : float
+        Mean iteration time of rank 0, s.
+    bare, bare_sd : float
+        Mean and spread over iterations of measured less composed time, s.
+    loaded, loaded_sd : float
+        The same with the recorded load times of first and last stage as elements.
+    """
+
+    model: str
+    clocks: str
+    iterations: int
+    measured: float
+    bare: float
+    bare_sd: float
+    loaded: float
+    loaded_sd: float
+
+
+def gaps(folder: pathlib.Path, model: str) -> Iterator[Gap]:
+    """Gap of every recorded plan of a model.
+
+    Parameters
+    ----------
+    folder : Path
+        Holds ``A100_MODEL/N.prof.json``.
+    model : {"bert", "gpt3xl"}
+    """
+    files = sorted(
+        (folder / f"A100_{model}").glob("*.prof.json"),
+        key=lambda path: int(path.name.partition(".")[0]),
+    )
+    for path in files:
+        ranks = json.loads(path.read_text(encoding="utf-8"))
+        yield _gap(model, path.name.partition(".")[0], ranks)
+
+
+def _gap(model: str, clocks: str, ranks: list[dict[str, Any]]) -> Gap:
+    count = len(ranks[0]["iter_time"])
+    microbatches = len(ranks[0]["time_breakdown"]["forward"][COLD])
+    unit = Element("unit", time=1.0, static_power=60.0, device="gpu0")
+    ends = {0: unit, len(ranks) - 1: unit}
+    bare, loaded = (
+        one_f_one_b(len(ranks), microbatches, forward=unit, backward=unit, load=load)
+        for load in (None, ends)
+    )
+    found = np.array(
+        [
+            [
+                ranks[0]["iter_time"][i],
+                _composed(bare, ranks, i),
+                _composed(loaded, ranks, i),
+            ]
+            for i in range(COLD, count)
+        ]
+    )
+    gap = found[:, :1] - found[:, 1:]
+    means, spreads = gap.mean(axis=0), gap.std(axis=0, ddof=1)
+    return Gap(
+        model,
+        clocks,
+        count - COLD,
+        float(found[:, 0].mean()),
+        float(means[0]),
+        float(spreads[0]),
+        float(means[1]),
+        float(spreads[1]),
+    )
+
+
+def _composed(plan: Plan, ranks: list[dict[str, Any]], iteration: int) -> float:
+    count = len(ranks[0]["time_breakdown"]["forward"][iteration])
+    labels: Any = plan.labels
+    names = ("stage", "kind", "microbatch")
+    durations = np.array(
+        [
+            _time(ranks[stage]["time_breakdown"][kind][iteration], microbatch, count)
+            for stage, kind, microbatch in zip(*(labels[n] for n in names), strict=True)
+        ]
+    )
+    return _longest(plan, durations)
+
+
+def _time(times: list[float], microbatch: int, microbatches: int) -> float:
+    # The last stage loads twice for each microbatch, one after the other.
+    each = len(times) // microbatches
+    return sum(times[microbatch * each : (microbatch + 1) * each])
+
+
+def _longest(plan: Plan, durations: npt.NDArray[np.float64]) -> float:
+    return graph.longest(
+        len(plan), plan.sources, plan.targets, plan.lags, durations, plan.releases
+    )
+
+
+def as_table(found: list[Gap]) -> str:
+    """Lay gaps out as a table in Markdown."""
+    head = "| model | plan | iterations | measured (s) | gap, bare (s) "
+    lines = [head + "| gap, with loads (s) |", "|---|---|---|---|---|---|"]
+    lines += [
+        f"| {g.model} | {g.clocks} | {g.iterations} | {g.measured:.3f} | "
+        f"{g.bare:.3f} ± {g.bare_sd:.3f} | {g.loaded:.3f} ± {g.loaded_sd:.3f} |"
+        for g in found
+    ]
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    place = pathlib.Path(sys.argv[1])
+    print(as_table([g for model in ("bert", "gpt3xl") for g in gaps(place, model)]))
