@@ -26,7 +26,7 @@ FloatArray = npt.NDArray[np.float64]
 MOST = 1 << 16
 #: Cells of equal probability; cells for each halving of a tail; halvings.
 BULK = 1024
-PER_HALVING = 16
+PER_HALVING = 64
 HALVINGS = 24
 
 

@@ -153,7 +153,12 @@ def test_the_longer_of_two_normal_times(shared_data: Callable[[str], Any]) -> No
     case = cases(shared_data("reference/plans.json"))["gauss_max"]
     none = np.zeros(0, dtype=np.int64)
     elements = [
-        Element(f"x{i}", time=stats.norm(m, s), static_power=60.0, device=f"gpu{i}")
+        Element(
+            f"x{i}",
+            time=stats.truncnorm(-m / s, np.inf, loc=m, scale=s),
+            static_power=60.0,
+            device=f"gpu{i}",
+        )
         for i, (m, s) in enumerate(zip(case["mean"], case["sd"], strict=True))
     ]
     plan = Plan.from_arrays(
