@@ -26,8 +26,8 @@ FloatArray = npt.NDArray[np.float64]
 MOST = 1 << 16
 #: Cells of equal probability; cells for each halving of a tail; halvings.
 BULK = 1024
-PER_HALVING = 64
-HALVINGS = 24
+PER_HALVING = 48
+HALVINGS = 30
 
 
 class DrawTable(NamedTuple):
@@ -129,7 +129,8 @@ def _cells(law: Distribution, where: str) -> DrawTable:
 
 def _levels() -> tuple[FloatArray, FloatArray]:
     """Probabilities of the edges: below up to one half, above from one half on."""
-    tail = 2.0 ** -np.arange(10.0, 10.0 + HALVINGS, 1.0 / PER_HALVING)
+    # Thinner towards the tails from where a halving has as many cells as the bulk.
+    tail = 2.0 ** -np.arange(4.0, 4.0 + HALVINGS, 1.0 / PER_HALVING)
     bulk = np.arange(1, BULK // 2 + 1) / BULK
     below = np.unique(np.concatenate([tail, bulk]))
     return below, below[:-1][::-1]

@@ -280,7 +280,8 @@ def family_of(law: object) -> Family | None:
     Raises
     ------
     InputError
-        A parameter is not a number, or outside its range.
+        A parameter is not a number, or outside its range; a copied ``stats.Normal``,
+        which SciPy has changed.
 
     Examples
     --------
@@ -321,8 +322,25 @@ def _from_frozen(law: Any, dist: Any) -> Family | None:
     return _build(name, p, p["loc"], _positive(name, "scale", p["scale"]))
 
 
+def _spoilt(law: Any) -> bool:
+    """Whether a law is or contains a normal one that SciPy spoilt as it was copied.
+
+    ``scipy.stats.Normal.__new__`` without arguments, as copying and unpickling call
+    it, makes a `StandardNormal`: what is left of the parameters gives it away.
+    """
+    if type(law).__name__ == "StandardNormal":
+        return bool(getattr(law, "_parameters", None))
+    inside = (getattr(law, "_dist", None), *getattr(law, "_components", ()))
+    return any(part is not None and _spoilt(part) for part in inside)
+
+
 def _from_new(law: Any) -> Family | None:
     kind = type(law).__name__
+    if _spoilt(law):
+        raise InputError(
+            "law Normal: SciPy makes a standard normal law of a copied or unpickled "
+            "stats.Normal; expected the original, or stats.norm, which can be copied"
+        )
     if kind in ("Normal", "StandardNormal"):
         p = _scalars("Normal", {"mu": law.mu, "sigma": law.sigma})
         if p is None:
