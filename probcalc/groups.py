@@ -11,6 +11,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -251,7 +252,8 @@ def steady(observed: FloatArray) -> tuple[bool, str]:
     else:
         ratio = large[0] / small[0] if small[0] > 0.0 else np.inf
         spread = min(2.0 * float(stats.f(large[1] - 1, small[1] - 1).sf(ratio)), 1.0)
-        level = float(stats.ttest_ind(one, two, equal_var=False).pvalue)
+        welch: Any = stats.ttest_ind(one, two, equal_var=False)
+        level = float(welch.pvalue)
     shown = (
         f"halves of {one.size} and {two.size} steps: mean {one.mean():.4g} and "
         f"{two.mean():.4g} s (p {level:.2g}), sd {one.std(ddof=1):.3g} and "
