@@ -11,7 +11,7 @@ import numba as nb
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["MAX_BITS", "alias_table", "bits_for", "drawn", "mass_of_table"]
+__all__ = ["MAX_BITS", "alias_table", "bits_for", "drawn", "lengths", "mass_of_table"]
 
 IntArray = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]
@@ -91,19 +91,32 @@ def _fill(units: IntArray, capacity: int) -> tuple[IntArray, IntArray]:
     return kept, aliases
 
 
-def drawn(words: WordArray, limits: WordArray, atoms: AtomArray) -> IntArray:
-    """Atom of each word."""
-    bits = limits.size.bit_length() - 1
-    cell = words.astype(np.int64) >> (32 - bits)
-    return atoms[cell, (words >= limits[cell]).astype(np.int64)].astype(np.int64)
+def lengths(limits: WordArray) -> IntArray:
+    """Words below the limit of each cell, and the others, shape (2^bits, 2)."""
+    capacity = _WORDS // limits.size
+    below = limits.astype(np.int64) - np.arange(limits.size) * capacity
+    return np.stack([below, capacity - below], axis=1)
+
+
+def drawn(
+    words: WordArray, limits: WordArray, atoms: AtomArray
+) -> tuple[IntArray, FloatArray]:
+    """Atom of each word, and where it lies among the words of its atom and cell.
+
+    The place is uniform on [0, 1) and independent of the atom: what the choice of the
+    atom leaves over of a word.
+    """
+    shift = 32 - (limits.size.bit_length() - 1)
+    number = words.astype(np.int64)
+    cell = number >> shift
+    side = (words >= limits[cell]).astype(np.int64)
+    begin = np.where(side, limits[cell].astype(np.int64), cell << shift)
+    place = (number - begin) / lengths(limits)[cell, side]
+    return atoms[cell, side].astype(np.int64), place
 
 
 def mass_of_table(limits: WordArray, atoms: AtomArray) -> FloatArray:
     """Mass that a table gives to each atom, exactly."""
-    cells = limits.size
-    capacity = _WORDS // cells
-    below = limits.astype(np.int64) - np.arange(cells) * capacity
-    units = np.zeros(cells, dtype=np.int64)
-    np.add.at(units, atoms[:, 0], below)
-    np.add.at(units, atoms[:, 1], capacity - below)
+    units = np.zeros(limits.size, dtype=np.int64)
+    np.add.at(units, atoms, lengths(limits))
     return units / float(_WORDS)

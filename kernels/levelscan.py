@@ -41,6 +41,8 @@ class Shape(NamedTuple):
         Whether energies go with the draws of times.
     apart : bool
         Whether energies have draws of their own.
+    spread : bool
+        Whether rows stand for intervals, not all for single values.
     scaled : bool
         Whether factors multiply times or energies.
     limbs : bool
@@ -53,6 +55,7 @@ class Shape(NamedTuple):
     energies: int = 0
     paired: bool = False
     apart: bool = False
+    spread: bool = False
     scaled: bool = False
     limbs: bool = False
 
@@ -79,7 +82,9 @@ class Program(NamedTuple):
         First cells of these tables.
     limits : uint32 array, shape (cells,)
     values : int32 array, shape (2 cells,)
-        Ticks or quanta of each row.
+        Ticks or quanta of each row, the least where it stands for an interval.
+    slopes : float32 array, shape (2 cells,)
+        What each word of the row adds to that.
     pair_first : int32 array, shape (kinds,)
         From rows of times to rows of `pairs`.
     pairs : int32 array
@@ -105,6 +110,7 @@ class Program(NamedTuple):
     own_first: Any
     limits: Any
     values: Any
+    slopes: Any
     pair_first: Any
     pairs: Any
     coefficient: Any
@@ -141,10 +147,24 @@ def _at(table: Any, rows: Any) -> Any:
     return table.at[rows].get(mode="promise_in_bounds")
 
 
-def _rows(program: Program, words: Any, shift: Any, first: Any) -> Any:
-    """Row of each word, by the table of its lane."""
-    cell = (words >> shift[:, None]).astype(jnp.int32) + first[:, None]
-    return 2 * cell + (words >= _at(program.limits, cell)).astype(jnp.int32)
+def _values(
+    shape: Shape, program: Program, words: Any, shift: Any, first: Any
+) -> tuple[Any, Any]:
+    """Row of each word by the table of its lane, and what it is worth."""
+    shift = shift[:, None]
+    own = words >> shift
+    cell = own.astype(jnp.int32) + first[:, None]
+    limit = _at(program.limits, cell)
+    above = words >= limit
+    rows = 2 * cell + above.astype(jnp.int32)
+    values = _at(program.values, rows)
+    if shape.spread:
+        # What the choice of a row leaves over of a word is uniform: where within its
+        # interval the value lies. Less than 2^24 words, so that floats hold them.
+        over = (words - jnp.where(above, limit, own << shift)).astype(jnp.int32)
+        part = over.astype(jnp.float32) * _at(program.slopes, rows)
+        values = values + part.astype(jnp.int32)
+    return rows, values
 
 
 class _Lane(NamedTuple):
@@ -176,11 +196,8 @@ def _finish(
     shape: Shape, program: Program, factors: Any, values: Any, lane: _Lane
 ) -> tuple[Any, Any, Any]:
     """Starts and ticks of one step, and their rows."""
-    kind = lane.kind
-    rows = _rows(
-        program, lane.words[0], _at(program.shift, kind), _at(program.first, kind)
-    )
-    ticks = _at(program.values, rows)
+    shift, first = _at(program.shift, lane.kind), _at(program.first, lane.kind)
+    rows, ticks = _values(shape, program, lane.words[0], shift, first)
     if shape.scaled:
         ticks = jnp.rint(ticks * _at(factors, lane.scale)).astype(jnp.int32)
     start = jnp.maximum(_at(values, lane.reads[:, 0]), _at(values, lane.reads[:, 1]))
@@ -203,8 +220,8 @@ def _amounts(
         quanta = _at(program.pairs, rows + _at(program.pair_first, kind)[:, None])
     if shape.apart:
         shift, first = _at(program.own_shift, kind), _at(program.own_first, kind)
-        own = _rows(program, lane.words[1], shift, first)
-        quanta = quanta + _at(program.values, own).astype(jnp.int64)
+        _, own = _values(shape, program, lane.words[1], shift, first)
+        quanta = quanta + own.astype(jnp.int64)
     if shape.scaled:
         quanta = jnp.rint(quanta * _at(factors, lane.scale_energy))
     quanta = quanta.astype(jnp.int64)

@@ -16,6 +16,7 @@ __all__ = ["makespans"]
 IntArray = npt.NDArray[np.int64]
 TickArray = npt.NDArray[np.int32]
 WordArray = npt.NDArray[np.uint32]
+SlopeArray = npt.NDArray[np.float32]
 
 BLOCK = 256
 
@@ -40,14 +41,25 @@ def _node(
     shift: int,
     limits: WordArray,
     ticks: TickArray,
+    slopes: SlopeArray,
     a: TickArray,
     b: TickArray,
     finish: TickArray,
 ) -> None:
+    if slopes.size == 0:
+        for i in range(BLOCK):
+            cell = np.int64(words[i] >> np.uint32(shift))
+            row = 2 * cell + np.int64(words[i] >= limits[cell])
+            finish[i] = max(a[i], b[i]) + ticks[row]
+        return
     for i in range(BLOCK):
         cell = np.int64(words[i] >> np.uint32(shift))
-        row = 2 * cell + np.int64(words[i] >= limits[cell])
-        finish[i] = max(a[i], b[i]) + ticks[row]
+        limit = limits[cell]
+        above = words[i] >= limit
+        row = 2 * cell + np.int64(above)
+        begin = limit if above else np.uint32(cell << shift)
+        over = np.float32(np.int32(words[i] - begin))
+        finish[i] = max(a[i], b[i]) + ticks[row] + np.int32(over * slopes[row])
 
 
 @nb.njit(cache=True)
@@ -61,6 +73,7 @@ def makespans(
     cell: TickArray,
     limits: WordArray,
     values: TickArray,
+    slopes: SlopeArray,
     slots: int,
     last: int,
     key: int,
@@ -76,8 +89,8 @@ def makespans(
     kind, draw : ndarray, shape (steps, lanes)
     shift, cell : ndarray, shape (kinds,)
         `Program.shift` and `Program.first`.
-    limits, values : ndarray
-        As in `probcalc.kernels.levelscan.Program`.
+    limits, values, slopes : ndarray
+        As in `probcalc.kernels.levelscan.Program`; no slopes where all are zero.
     out : ndarray of int32, shape (samples,)
         Filled in.
     """
@@ -98,6 +111,7 @@ def makespans(
                     int(shift[k]),
                     limits[cell[k] :],
                     values[2 * cell[k] :],
+                    slopes[2 * cell[k] :],
                     held[reads[t, w, 0]],
                     held[reads[t, w, 1]],
                     held[writes[t, w]],

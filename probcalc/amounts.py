@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +22,7 @@ from probcalc.factors import Factors
 from probcalc.plan import Plan
 from probcalc.setting import key_of
 
-__all__ = ["Amounts", "Kind", "amounts_of", "kinds_of"]
+__all__ = ["Amounts", "Kind", "Worth", "amounts_of", "kinds_of"]
 
 IntArray = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]
@@ -58,6 +58,34 @@ class Kind(NamedTuple):
     key: Key = ()
     beyond: tuple[tuple[Key, float], ...] = ()
     constant: float = 0.0
+
+
+class Worth(NamedTuple):
+    """Atoms as whole numbers from `least` on, uniform up to less than a width more.
+
+    Attributes
+    ----------
+    least, widths : ndarray, shape (atoms,)
+        Ticks or quanta; a width is 0 or at least 1.
+    """
+
+    least: FloatArray
+    widths: FloatArray
+
+    @classmethod
+    def of(cls, middles: FloatArray, widths: FloatArray, unit: float) -> Self:
+        """Turn middles and widths of intervals into units, before they are rounded."""
+        wide = widths / unit
+        wide = np.where(wide < 1.0, 0.0, wide)
+        # The mean of floor(u w) with u uniform: n (n - 1) / 2 + n f over w = n + f.
+        n = np.floor(wide)
+        mean = (0.5 * n * (n - 1.0) + n * (wide - n)) / np.maximum(wide, 1.0)
+        return cls(middles / unit - mean, wide)
+
+    @property
+    def most(self) -> float:
+        """Largest number."""
+        return float((self.least + self.widths).max())
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -156,7 +184,7 @@ def amounts_of(
     kinds: Sequence[Kind],
     kind_of: IntArray,
     factors: Factors,
-    ticks: Sequence[FloatArray],
+    ticks: Sequence[Worth],
     tick: float,
 ) -> tuple[Amounts, dict[str, npt.NDArray[Any]]]:
     """Tables of all kinds, as fields of `probcalc.kernels.levelscan.Program`.
@@ -164,7 +192,7 @@ def amounts_of(
     Parameters
     ----------
     kind_of : ndarray of int64, shape (nodes,)
-    ticks : sequence of ndarray
+    ticks : sequence of Worth
         Of the atoms of each kind's time.
     tick : float
         In s.
@@ -174,7 +202,7 @@ def amounts_of(
     drawn = [(i, k) for i, k in enumerate(kinds) if k.own or k.pair]
     highest = np.zeros(len(kinds))
     for i, kind in drawn:
-        joules = np.frombuffer(kind.pair) if kind.pair else laws.tables[kind.own].values
+        joules = np.frombuffer(kind.pair) if kind.pair else laws.tables[kind.own].ends
         highest[i] = float(np.abs(joules).max())
     top = float(highest.max(initial=0.0)) * most
     quantum = 2.0 ** math.ceil(math.log2(top / MOST_QUANTA)) if top > 0.0 else 1.0
@@ -209,7 +237,7 @@ def _charges(
     kinds: Sequence[Kind],
     runs: FloatArray,
     factors: Factors,
-    ticks: Sequence[FloatArray],
+    ticks: Sequence[Worth],
     tick: float,
 ) -> tuple[tuple[Key, ...], tuple[float, ...], IntArray, float]:
     """Keys, joules of one, what a tick adds to each, and a bound of all in J."""
@@ -218,7 +246,7 @@ def _charges(
     for i, kind in enumerate(kinds):
         for key, watts in kind.beyond:
             power[keys.index(key), i] = watts
-    longest = np.array([float(t.max()) for t in ticks]) * runs
+    longest = np.array([t.most for t in ticks]) * runs
     most = float(factors.most_time.max())
     units, coefficients, bound = [], [], 0.0
     for row in power:
@@ -233,25 +261,29 @@ def _charges(
 
 
 def _tables(
-    laws: LawTables, kinds: Sequence[Kind], ticks: Sequence[FloatArray], quantum: float
+    laws: LawTables, kinds: Sequence[Kind], ticks: Sequence[Worth], quantum: float
 ) -> dict[str, npt.NDArray[Any]]:
     """Alias tables of all laws with what their rows are worth."""
-    worth: dict[int, FloatArray] = {}
-    for kind, whole in zip(kinds, ticks, strict=True):
-        worth.setdefault(kind.time, whole)
+    from probcalc.kernels.alias import lengths
+
+    worth = {kind.time: whole for kind, whole in zip(kinds, ticks, strict=True)}
     # A law of times that is one of energies too has a table for each.
     places = [(kind.time, False) for kind in kinds] + [(k.own, True) for k in kinds]
     places = list(dict.fromkeys(places))
     first: dict[tuple[int, bool], int] = {}
-    limits, values, cells = [], [], 0
+    limits, values, slopes, cells = [], [], [], 0
     for law, of_energy in places:
         table = laws.alias(law)
-        amount = np.rint(laws.tables[law].values / quantum) if of_energy else worth[law]
+        amount = worth.get(law)
+        if of_energy or amount is None:
+            middles, _, widths, _ = laws.tables[law]
+            amount = Worth.of(middles, widths, quantum)
         first[law, of_energy] = cells
         limits.append(table[0])
-        padded = np.zeros(table[0].size)
-        padded[: amount.size] = amount
-        values.append(padded[table[1]].ravel())
+        values.append(np.rint(_by_row(amount.least, table[1])).ravel())
+        each = _by_row(amount.widths, table[1]) / np.maximum(lengths(table[0]), 1)
+        # A little less, so that the last word stays below the width.
+        slopes.append(np.nextafter(each.astype(np.float32), np.float32(0.0)).ravel())
         cells += table[0].size
     # Rows of a kind without pairs lie among zeros.
     zeros = max(2 * laws.alias(k.time)[0].size for k in kinds if not k.pair)
@@ -264,10 +296,8 @@ def _tables(
             at = known.setdefault((kind.time, kind.pair), length)
             if at == length:
                 atoms = laws.alias(kind.time)[1]
-                padded = np.zeros(atoms.shape[0])
-                joules = np.frombuffer(kind.pair)
-                padded[: joules.size] = np.rint(joules / quantum)
-                pairs.append(padded[atoms].ravel())
+                quanta = np.rint(np.frombuffer(kind.pair) / quantum)
+                pairs.append(_by_row(quanta, atoms).ravel())
                 length += atoms.size
         pair_first.append(at - 2 * first[kind.time, False])
     bits = {law: laws.alias(law)[0].size.bit_length() - 1 for law, _ in places}
@@ -278,6 +308,14 @@ def _tables(
         "own_first": np.array([first[k.own, True] for k in kinds], dtype=np.int32),
         "limits": np.concatenate(limits),
         "values": np.concatenate(values).astype(np.int32),
+        "slopes": np.concatenate(slopes),
         "pair_first": np.array(pair_first, dtype=np.int32),
         "pairs": np.concatenate(pairs).astype(np.int32),
     }
+
+
+def _by_row(amounts: FloatArray, atoms: npt.NDArray[np.int32]) -> FloatArray:
+    """Amounts of atoms by the rows of an alias table; none for padding."""
+    padded = np.zeros(atoms.shape[0])
+    padded[: amounts.size] = amounts
+    return padded[atoms]

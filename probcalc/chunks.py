@@ -94,6 +94,7 @@ def program_of(low: Lowered, seed: int, *, limbs: bool = False) -> tuple[Any, An
         energies=len(low.amounts.energy_keys),
         paired=low.amounts.paired,
         apart=low.amounts.apart,
+        spread=bool(low.arrays["slopes"].any()),
         scaled=low.factors.scaled,
         limbs=limbs,
     )

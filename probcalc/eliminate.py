@@ -33,7 +33,7 @@ CUT = 1e-9
 #: The same for leaves in a convex bound, as `CUT` is of a mass.
 OUTSIDE = 1e-6
 #: Relative width of brackets where durations have no quantum.
-RTOL = 1e-3
+RTOL = 5e-3
 
 
 def sequence(reduction: Reduction) -> tuple[Step, ...] | None:

@@ -14,9 +14,6 @@ from probcalc.errors import InputError, ToleranceError
 
 __all__ = ["Enclosed"]
 
-#: Width asked of each of the two laws where one is asked: far less than they are apart.
-RTOL = 2e-3
-
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Enclosed:
@@ -52,16 +49,17 @@ class Enclosed:
     ) -> Quantile:
         """Bracket between the two laws' quantiles; `rtol` is not promised.
 
-        The value is the middle, the kind ``certified``.
+        The kind is ``certified``; the value is the middle, or of laws that are alike
+        the larger one's.
         """
-        options: dict[str, Any] = {"rtol": None if rtol is None else RTOL}
-        if memory is not None:
-            options["memory"] = memory
+        del rtol
+        options: dict[str, Any] = {} if memory is None else {"memory": memory}
         low = self.lower.quantile(p, sf=sf, **options)
         high = self.upper.quantile(p, sf=sf, **options)
+        middle = 0.5 * (low.lower + high.upper)
         return replace(
             low,
-            value=0.5 * (low.lower + high.upper),
+            value=high.value if self.alike else middle,
             upper=high.upper,
             kind="certified",
             limited_by=self.names,

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from probcalc.distribution import Distribution
-from probcalc.drawtable import draw_table
+from probcalc.drawtable import DrawTable, draw_table
 from probcalc.errors import InputError
 from probcalc.plan import Plan
 from probcalc.setting import Weight
@@ -40,14 +40,17 @@ class Source(NamedTuple):
     """A factor with its table; group g of sample i is a function of (seed, i, g)."""
 
     name: str
-    values: FloatArray
-    mass: FloatArray
+    table: DrawTable
 
     @classmethod
     def of(cls, name: str, law: Distribution) -> Source:
         """Return the table of a law."""
-        table = draw_table(law, f"factor {name!r}")
-        return cls(name, table.values, table.mass)
+        return cls(name, draw_table(law, f"factor {name!r}"))
+
+    @property
+    def most(self) -> float:
+        """Largest size of a value."""
+        return float(np.abs([self.table.ends.max(), self.table.values.min()]).max())
 
     def drawn(self, seed: int, samples: IntArray, groups: IntArray) -> FloatArray:
         """Values, shape (groups, samples)."""
@@ -56,8 +59,9 @@ class Source(NamedTuple):
 
         key = key_of(seed, FIRST_STREAM + zlib.crc32(self.name.encode()))
         words, _ = philox(samples[None, :], groups[:, None], key)
-        table = alias_table(self.mass, bits_for(self.mass.size))
-        return self.values[drawn(words, *table)]
+        values, mass, widths, _ = self.table
+        atoms, place = drawn(words, *alias_table(mass, bits_for(mass.size)))
+        return values[atoms] + widths[atoms] * (place - 0.5)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -124,9 +128,7 @@ def factors_of(plan: Plan) -> Factors:
     known: dict[tuple[tuple[int, int], ...], int] = {(): 0}
     time, energy = (_rows(plan, acting, known, on) for on in ("time", "energy"))
     rows = tuple(known)
-    most = np.array(
-        [math.prod(float(sources[s].values.max()) for s, _ in row) for row in rows]
-    )
+    most = np.array([math.prod(sources[s].most for s, _ in row) for row in rows])
     return Factors(tuple(sources), time, energy, rows, most, most)
 
 

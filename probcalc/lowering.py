@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from probcalc.amounts import Amounts, Kind, amounts_of, kinds_of
+from probcalc.amounts import Amounts, Kind, Worth, amounts_of, kinds_of
 from probcalc.drawtable import DrawTable, LawTables
 from probcalc.errors import InputError
 from probcalc.exact_lattice import quantum
@@ -113,7 +113,7 @@ def lowered(plan: Plan, *, energy: bool = True) -> Lowered:
     kind[len(plan) : extra.vertices] = len(kinds) + extra.kind
     for duration in extra.durations:
         kinds.append(Kind(laws.constant(duration)))
-        ticks.append(np.rint(np.array([duration]) / tick))
+        ticks.append(Worth(np.rint(np.array([duration]) / tick), np.zeros(1)))
     draw = np.zeros(graph.vertices, dtype=np.int64)
     draw[: len(plan)] = plan.draws.rows
     idle = lanes.vertex < 0
@@ -154,7 +154,7 @@ def _tick(
     """Longest possible makespan in s, and seconds of one tick."""
     from probcalc.kernels import graph
 
-    highest = np.array([float(table.values.max()) for table in tables])
+    highest = np.array([float(table.ends.max()) for table in tables])
     duration = highest[kind_of] * factors.most_time[factors.time]
     longest = graph.longest(
         len(plan), plan.sources, plan.targets, plan.lags, duration, plan.releases
@@ -163,7 +163,8 @@ def _tick(
         return 0.0, 1.0
     times = np.concatenate([t.values for t in tables] + [plan.lags, plan.releases])
     numbers = np.unique(times[times > 0.0])
-    if not factors.scales_time and numbers.size <= 1_000_000:
+    spread = any(table.widths.any() for table in tables)
+    if not spread and not factors.scales_time and numbers.size <= 1_000_000:
         found = quantum(numbers)
         if found is not None and longest / found.step < MOST_TICKS:
             return longest, found.step
@@ -172,8 +173,8 @@ def _tick(
 
 def _ticks(
     plan: Plan, tables: Sequence[DrawTable], kind_of: IntArray, tick: float
-) -> tuple[list[FloatArray], float]:
-    """Whole ticks of the atoms of each kind, and what their rounding moves, in s.
+) -> tuple[list[Worth], float]:
+    """Ticks of the atoms of each kind, and what their rounding moves, in s.
 
     Raises
     ------
@@ -182,10 +183,12 @@ def _ticks(
     """
     from probcalc.kernels import graph
 
-    ticks = [rounded(table.values / tick, table.mass) for table in tables]
-    means, biases, errors = [], [], []
-    for (values, mass, _), whole in zip(tables, ticks, strict=True):
-        error = whole * tick - values
+    ticks, means, biases, errors = [], [], [], []
+    for values, mass, widths, _ in tables:
+        exact = Worth.of(values, widths, tick)
+        whole = rounded(exact.least, mass)
+        ticks.append(Worth(whole, exact.widths))
+        error = (whole - exact.least) * tick
         means.append(float(mass @ values))
         biases.append(abs(float(mass @ error)))
         errors.append(float(mass @ np.abs(error)))

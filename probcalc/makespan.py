@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,6 @@ from probcalc.discretise import Order, Pair
 from probcalc.distribution import Bounds, Probability, Quantile, levels
 from probcalc.errors import InputError, ToleranceError
 from probcalc.evaluate import convolved, evaluate
-from probcalc.exact_lattice import Quantum
 from probcalc.extent import copies_of, total_copies
 from probcalc.lattice import LatticeBounds
 from probcalc.plan import Plan
@@ -72,6 +71,11 @@ class Makespan:
     aim: float
     power: float = 1.0
     extra: Composed | None = None
+    # What was worked out before, by what `evaluate` was called with; the laws of energy
+    # made of this one share it.
+    known: dict[tuple[float, Order, float, int], Pair | ToleranceError] = field(
+        repr=False, default_factory=dict
+    )
 
     def __repr__(self) -> str:
         """Plan and way of evaluation."""
@@ -91,35 +95,46 @@ class Makespan:
     ) -> LatticeSurvival:
         """Survival bounds on a lattice, good for levels down to `level`.
 
-        Dynamic energy is put on a lattice `finer` times as fine as the makespan's.
+        Parameters
+        ----------
+        step : float
+            Of the makespan, in s.
+        finer : int
+            How many times as fine the lattice of energy is.
 
         Raises
         ------
         ToleranceError
             More points than `memory` holds.
         """
-        pair = self.evaluate(step / self.power, order, level, memory)
-        pair = spaced(pair, finer, step / finer)
+        own = step * self.power / finer
+        pair = spaced(self._pair(step, order, level, memory), finer, own)
         if self.extra is not None:
             node = self.extra.node
-            demand = demand_of(
-                self.plan, step / finer, "convex", level, memory, OUTSIDE
-            )
+            demand = demand_of(self.plan, own, "convex", level, memory, OUTSIDE)
             tail = level * OUTSIDE / total_copies(node)
             more = evaluate(node, replace(demand, tail=tail))
             pair = convolved([(pair, 1), (more, 1)], demand)
-        quantum = self._quantum
+        quantum = quantum_of_plan(self.plan)
         exact = quantum is not None and quantum.step == step and quantum.exact
+        plain = self.power == 1.0 and self.extra is None
         return LatticeSurvival(
-            pair, False, depth_of(self.plan), exact_points=exact and finer == 1
+            pair, False, depth_of(self.plan), exact_points=exact and plain
         )
 
-    @property
-    def _quantum(self) -> Quantum | None:
-        found = quantum_of_plan(self.plan)
-        if found is None:
-            return None
-        return Quantum(found.step * self.power, found.exact and self.power == 1.0)
+    def _pair(self, step: float, order: Order, level: float, memory: int) -> Pair:
+        """Work out or find again; levels are taken down to a power of 1,000."""
+        level = 1e-3 ** math.ceil(math.log(level) / math.log(1e-3) - 1e-9)
+        key = (step, order, level, memory)
+        if key not in self.known:
+            try:
+                self.known[key] = self.evaluate(step, order, level, memory)
+            except ToleranceError as error:
+                self.known[key] = error
+        found = self.known[key]
+        if isinstance(found, ToleranceError):
+            raise found
+        return found
 
     def _steps(
         self, level: float, memory: int, aim: float
@@ -131,17 +146,13 @@ class Makespan:
         ToleranceError
             Not even a coarse one fits.
         """
-        size = self.power * longest(self.plan, means_of(self.plan))
         finer = 1
         if self.extra is not None:
-            size += abs(self.extra.mean())
             # Sums of many small energies are to add little to the width.
             ratio = copies_of(self.extra.node) / depth_of(self.plan)
             finer = math.ceil(16.0 * math.sqrt(max(ratio, 0.25)))
-        step = aim * (size or 1.0) / (1.4 * math.sqrt(depth_of(self.plan)))
-        order: Order = "convex"
-        if self._quantum is not None:
-            step, order = self._quantum.step, "first"
+        quantum = quantum_of_plan(self.plan)
+        step, order = self._start(aim) if quantum is None else (quantum.step, "first")
         found = False
         refused: ToleranceError | None = None
         for _ in range(TRIES):
@@ -163,6 +174,10 @@ class Makespan:
                 step *= 0.4
         if not found:
             raise ToleranceError(f"plan {self.plan.name!r}, {self.what}: {refused}")
+
+    def _start(self, aim: float) -> tuple[float, Order]:
+        size = longest(self.plan, means_of(self.plan)) or 1.0
+        return aim * size / (1.4 * math.sqrt(depth_of(self.plan))), "convex"
 
     def _table(self, level: float = ANY_LEVEL) -> LatticeSurvival:
         return next(self._steps(level, MEMORY, self.aim))
@@ -194,7 +209,7 @@ class Makespan:
             level, 0.5 * (low + high), low, high, "certified", "lattice step", above
         )
         wide = high - low > (rtol or math.inf) * abs(high)
-        exact = self._quantum is not None and self.extra is None
+        exact = quantum_of_plan(self.plan) is not None and self.extra is None
         if not math.isfinite(high) or (wide and not exact):
             raise ToleranceError(
                 f"quantile at sf={above:.6g} of plan {self.plan.name!r}: "
@@ -315,11 +330,11 @@ class Makespan:
                 "the makespan, or method 'monte-carlo'"
             )
         # Every node's duration is rounded: together by less than `step`.
-        quantum = self._quantum
-        fine = quantum.step if quantum else step / depth_of(self.plan)
-        pair = self.survival(fine, "first", ANY_LEVEL).pair
-        lower = coarser(pair.lower, fine / step, down=True)
-        upper = coarser(pair.upper, fine / step, down=False)
+        quantum = quantum_of_plan(self.plan)
+        fine = step / self.power / depth_of(self.plan)
+        pair = self.survival(quantum.step if quantum else fine, "first", ANY_LEVEL).pair
+        lower = coarser(pair.lower, pair.step / step, down=True)
+        upper = coarser(pair.upper, pair.step / step, down=False)
         return LatticeBounds(
             whole_lattice(lower, step, missing_below=True, lost=0.0),
             whole_lattice(upper, step, missing_below=False, lost=pair.tail),

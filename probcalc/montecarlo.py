@@ -250,7 +250,7 @@ def _one(work: Work, first: int, count: int, padded: int) -> list[Summary]:
 def _unit(low: Lowered) -> float:
     """Joules of one in the summaries of energies: 2^-46 of a bound of all of them."""
     books, amounts = low.books, low.amounts
-    most = {source.name: float(source.values.max()) for source in books.shared}
+    most = {source.name: source.most for source in books.shared}
 
     def largest(key: Sequence[str]) -> float:
         return math.prod(most[name] for name in key)
@@ -261,12 +261,7 @@ def _unit(low: Lowered) -> float:
     gains += [largest(key) for key, _ in amounts.constants]
     gain = max(gains, default=1.0)
     size = (held + amounts.most_charge * gain) * pace + amounts.most_energy * gain
-    size += sum(
-        runs * max(abs(float(s.values.min())), abs(float(s.values.max())))
-        for s in books.shared
-        for name, runs in books.shifts.items()
-        if name == s.name
-    )
+    size += sum(runs * most[name] for name, runs in books.shifts.items())
     return 2.0 ** math.ceil(math.log2(size / (1 << 46))) if size > 0.0 else 1.0
 
 

@@ -9,7 +9,6 @@ until none are left; what is left is one arc, or a core that is not series-paral
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -94,6 +93,7 @@ class _Graph:
         self.parts: list[Part] = []
         self.means: list[float] = []
         self.news: list[tuple[int, int]] = []
+        self.size = 0
 
     def event(self) -> int:
         self.out.append({})
@@ -123,12 +123,15 @@ class _Graph:
                 part = self.part(Part(PARALLEL, left=known, right=part), mean)
             else:
                 part = max(known, part)
+        else:
+            self.size += 1
         self.out[a][b] = part
         self.into[b][a] = part
         self.news.append((a, b))
 
     def cut(self, a: int, b: int) -> int:
         del self.into[b][a]
+        self.size -= 1
         return self.out[a].pop(b)
 
     def reduce(self, todo: list[int], ends: tuple[int, int]) -> None:
@@ -226,32 +229,30 @@ def _cut(graph: _Graph, ends: tuple[int, int]) -> None:
         return late[b] - early[a] - graph.mean(graph.out[a][b])
 
     heap: list[tuple[float, int, int]] = []
+    # Arcs that are the only one out of an event, or into one, wait until another
+    # comes. There is always one to cut that is not: were there none, then behind an
+    # event with two arcs out every event would have one arc in, and so, as nothing is
+    # in series, two out; no two paths would meet again, and only one could end.
+    only_out: dict[int, list[int]] = {}
+    only_into: dict[int, list[int]] = {}
     graph.news = [(a, b) for a, b, _ in graph.arcs()]
-    aside: list[tuple[float, int, int]] = []
-    while True:
+    while graph.size > 1:
         for a, b in graph.news:
-            if b in graph.out[a]:
-                heapq.heappush(heap, (-slack(a, b), a, b))
+            pushed = [(a, b)]
+            pushed += [(a, other) for other in only_out.pop(a, ())]
+            pushed += [(other, b) for other in only_into.pop(b, ())]
+            for one, two in pushed:
+                if two in graph.out[one]:
+                    heapq.heappush(heap, (-slack(one, two), one, two))
         graph.news = []
-        if sum(map(len, graph.out)) <= 1:
-            return
-        spare: Callable[[int, int], bool] = lambda a, b: (  # noqa: E731
-            len(graph.out[a]) > 1 and len(graph.into[b]) > 1
-        )
-        while heap:
-            value, a, b = heapq.heappop(heap)
-            if b not in graph.out[a] or value != -slack(a, b):
-                continue  # merged since, or stated anew
-            if spare(a, b):
-                break
-            aside.append((value, a, b))
+        value, a, b = heapq.heappop(heap)
+        if b not in graph.out[a] or value != -slack(a, b):
+            continue  # merged since, or stated anew
+        if len(graph.out[a]) == 1:
+            only_out.setdefault(a, []).append(b)
+        elif len(graph.into[b]) == 1:
+            only_into.setdefault(b, []).append(a)
         else:
-            # Every arc is the only one of an event: any of those set aside.
-            _, a, b = min(aside)
-        for entry in aside:
-            heapq.heappush(heap, entry)
-        aside = []
-        if b in graph.out[a]:
             graph.cut(a, b)
             graph.reduce([a, b], ends)
 

@@ -112,19 +112,25 @@ def test_words_on_both_sides_of_every_limit(mass: list[float]) -> None:
     start = cell << np.uint32(32 - bits)
     end = start + np.uint32((1 << (32 - bits)) - 1)
     assert ((start <= limits) & (limits <= end)).all()
-    assert (alias.drawn(limits, limits, atoms) == atoms[:, 1]).all()
-    assert (alias.drawn(end, limits, atoms) == atoms[:, 1]).all()
     some = limits > start
-    below = alias.drawn((limits - np.uint32(1))[some], limits, atoms)
-    assert (below == atoms[some, 0]).all()
-    assert (alias.drawn(start, limits, atoms)[some] == atoms[some, 0]).all()
+    for words, side, held in (
+        (limits, 1, np.ones(limits.size, dtype=bool)),
+        (end, 1, np.ones(limits.size, dtype=bool)),
+        (start, 0, some),
+        (limits - np.uint32(1), 0, some),
+    ):
+        found, place = alias.drawn(words[held], limits, atoms)
+        assert (found == atoms[held, side]).all()
+        assert ((place >= 0.0) & (place < 1.0)).all()
+    assert (alias.drawn(limits, limits, atoms)[1] == 0.0).all()
+    assert (alias.drawn(start[some], limits, atoms)[1] == 0.0).all()
 
 
 def test_a_law_of_one_atom_draws_it() -> None:
     words = np.array([0, 1, 2**31, 2**32 - 1], dtype=np.uint32)
     for bits in (0, 1, 3):
         table = alias.alias_table(np.ones(1), bits)
-        assert (alias.drawn(words, *table) == 0).all()
+        assert (alias.drawn(words, *table)[0] == 0).all()
 
 
 # -- lanes
@@ -211,13 +217,31 @@ def test_pipelines_waste_few_lanes_and_keep_few_values(
     assert laid.slots <= 4 * stages
 
 
+def test_work_grows_linearly_with_nodes() -> None:
+    """Lanes worked on, and thereby draws, maxima and additions of one sample."""
+    from probcalc.schedules import one_f_one_b
+
+    one = Element("op", time=1.0, static_power=60.0, device="gpu0")
+    nodes, work = [], []
+    for microbatches in (32, 128, 512, 2048):
+        plan = one_f_one_b(
+            stages=8, microbatches=microbatches, forward=one, backward=one
+        )
+        laid = lanes.laid_out(lanes.joined(len(plan), plan.sources, plan.targets))
+        nodes.append(len(plan))
+        work.append(laid.vertex.size)
+    slope = np.polyfit(np.log(nodes), np.log(work), 1)[0]
+    assert 0.9 < slope < 1.02
+
+
 # -- the scan, its oracle and a loop over nodes
 
-TIMES = [
+LATTICES = [
     Lattice(1, 0.5, np.array([0.2, 0.3, 0.1, 0.4])),
     Lattice(0, 0.5, np.full(37, 1 / 37)),
     Lattice(3, 0.5, np.array([1.0])),
 ]
+DENSITIES = [stats.gamma(2.0), stats.lognorm(1.0), LATTICES[1]]
 
 
 def random_plan(seed: int, *, energies: bool = False) -> Plan:
@@ -227,7 +251,7 @@ def random_plan(seed: int, *, energies: bool = False) -> Plan:
     more = rng.gamma(2.0, 1.0, 30)
     elements = [
         Element(f"t{i}", time=law, static_power=60.0, device=f"gpu{i}")
-        for i, law in enumerate(TIMES)
+        for i, law in enumerate(DENSITIES if seed % 2 else LATTICES)
     ]
     if energies:
         elements = [
@@ -240,14 +264,14 @@ def random_plan(seed: int, *, energies: bool = False) -> Plan:
             ),
             Element(
                 "apart",
-                time=TIMES[0],
+                time=DENSITIES[seed % 3],
                 dynamic_energy=stats.gamma(3.0),
                 static_power=60.0,
                 device="gpu1",
             ),
             Element(
                 "constant",
-                time=TIMES[1],
+                time=LATTICES[1],
                 dynamic_energy=2.5,
                 static_power=60.0,
                 device="gpu2",
@@ -278,8 +302,9 @@ def by_oracle(low: Lowered, seed: int, count: int) -> npt.NDArray[np.int32]:
 
     a = low.arrays
     out = np.empty(count, dtype=np.int32)
-    names = ("reads", "writes", "kind", "draw", "shift", "first", "limits", "values")
-    arrays: list[Any] = [a[name] for name in names]
+    names = ("reads", "writes", "kind", "draw", "shift", "first", "limits")
+    arrays: list[Any] = [a[name] for name in (*names, "values")]
+    arrays.append(a["slopes"] if a["slopes"].any() else a["slopes"][:0])
     ends: list[Any] = [low.slots, low.last, philox.key_of(seed, 0), 0, out]
     makespans(low.vertex, *arrays, *ends)
     return out
@@ -296,21 +321,25 @@ def by_nodes(plan: Plan, low: Lowered, seed: int, count: int) -> tuple[Any, Any]
     ticks = np.zeros((low.vertices, count), dtype=np.int64)
     energy = np.zeros((len(low.amounts.energy_keys), count), dtype=np.int64)
 
-    def rows(words: Any, shift: int, first: int) -> IntArray:
-        cell = first + (words.astype(np.int64) >> shift)
-        return 2 * cell + (words >= a["limits"][cell])
+    def drawn(words: Any, shift: int, first: int) -> tuple[IntArray, IntArray]:
+        own = words.astype(np.int64) >> shift
+        limit = a["limits"][first + own].astype(np.int64)
+        above = words >= limit
+        row = 2 * (first + own) + above
+        over = words - np.where(above, limit, own << shift)
+        more = over.astype(np.float32) * a["slopes"][row]
+        return row, a["values"][row] + more.astype(np.int64)
 
     for v in range(low.vertices):
         k = kind[v]
         node = v if v < low.nodes else -1
         draw = int(plan.draws.rows[node]) if node >= 0 else 0
         one, two = philox.philox(samples, draw, philox.key_of(seed, 0))
-        row = rows(one, int(a["shift"][k]), int(a["first"][k]))
-        own = rows(two, int(a["own_shift"][k]), int(a["own_first"][k]))
+        row, time = drawn(one, int(a["shift"][k]), int(a["first"][k]))
+        _, own = drawn(two, int(a["own_shift"][k]), int(a["own_first"][k]))
         scale = factors[low.factors.time[node]] if node >= 0 else 1.0
-        ticks[v] = np.rint(a["values"][row] * scale)
-        quanta = a["pairs"][row + a["pair_first"][k]].astype(np.int64)
-        quanta += a["values"][own]
+        ticks[v] = np.rint(time * scale)
+        quanta = a["pairs"][row + a["pair_first"][k]] + own
         scale = factors[low.factors.energy[node]] if node >= 0 else 1.0
         for e, member in enumerate(a["member"][:, k]):
             energy[e] += member * np.rint(quanta * scale).astype(np.int64)
@@ -375,7 +404,7 @@ def test_compiled_code_does_not_grow_with_the_plan() -> None:
     from probcalc.kernels.levelscan import BLOCK, forward
     from probcalc.schedules import one_f_one_b
 
-    op = Element("op", time=TIMES[1], static_power=60.0, device="gpu0")
+    op = Element("op", time=LATTICES[1], static_power=60.0, device="gpu0")
     sizes = []
     for microbatches in (8, 64, 512):
         plan = one_f_one_b(stages=4, microbatches=microbatches, forward=op, backward=op)

@@ -23,7 +23,7 @@ import json, resource, sys, time
 from probcalc.montecarlo import simulate
 from tests.benchmarks.bench_montecarlo_node_samples import pipeline
 stages, microbatches, samples = map(int, sys.argv[1:])
-plan = pipeline(stages, microbatches)
+plan = pipeline(stages, microbatches, 'density')
 simulate(plan, samples=256)
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 begin, cpu = time.perf_counter(), time.process_time()

@@ -14,13 +14,14 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from scipy import stats
 
 from probcalc.chunks import Work, compiled, samples_of
 from probcalc.element import Element
+from probcalc.lattice import Lattice
 from probcalc.lowering import Lowered, lowered
 from probcalc.plan import Plan
 from probcalc.schedules import one_f_one_b
@@ -38,44 +39,51 @@ class Case(NamedTuple):
     samples: int
 
 
-def operation(name: str, mean: float, *, measured: bool = False) -> Element:
+Laws = Literal["lattice", "density", "measured"]
+
+
+def operation(name: str, mean: float, laws: Laws) -> Element:
     """Build an operation of lognormal time, of a tenth of its mean in spread.
 
-    Its energy is an independent law, or that of 1,000 runs measured with their times.
+    Either on a lattice of a 64th of a second, without energy; or by its density with an
+    independent energy; or by 1,000 runs with their energies.
     """
     law = stats.lognorm(0.1, scale=mean)
-    if measured:
+    energy: Any = 0.0
+    if laws == "measured":
         times = law.ppf((np.arange(1000) + 0.5) / 1000)
         joules = 60.0 * times + 5.0 * times**2
         return Element.from_runs(
             name, time=times, energy=joules, static_power=60.0, device="gpu0"
         )
+    time: Any = law
+    if laws == "lattice":
+        ends = (np.arange(257) + 0.5) / 64.0
+        time = Lattice(1, 1.0 / 64.0, np.diff(law.cdf(ends)) / law.cdf(ends[-1]))
+    else:
+        energy = stats.lognorm(0.2, scale=5.0 * mean)
     return Element(
-        name,
-        time=law,
-        dynamic_energy=stats.lognorm(0.2, scale=5.0 * mean),
-        static_power=60.0,
-        device="gpu0",
+        name, time=time, dynamic_energy=energy, static_power=60.0, device="gpu0"
     )
 
 
-def pipeline(stages: int, microbatches: int, *, measured: bool = False) -> Plan:
+def pipeline(stages: int, microbatches: int, laws: Laws = "lattice") -> Plan:
     """1F1B, backward twice as long as forward."""
-    ends = [operation(n, m, measured=measured) for n, m in (("F", 1.0), ("B", 2.0))]
+    ends = [operation(n, m, laws) for n, m in (("F", 1.0), ("B", 2.0))]
     return one_f_one_b(
         stages=stages, microbatches=microbatches, forward=ends[0], backward=ends[1]
     )
 
 
-def layered(layers: int, width: int, *, measured: bool = False) -> Plan:
+def layered(layers: int, width: int, laws: Laws = "lattice") -> Plan:
     """Layers of nodes, each after two random nodes of the layer before."""
     rng = np.random.default_rng(SEED)
     targets = np.repeat(np.arange(width, layers * width), 2)
     sources = (targets // width - 1) * width + rng.integers(0, width, targets.size)
     return Plan.from_arrays(
         elements=[
-            operation("x", 1.0, measured=measured),
-            operation("y", 2.0, measured=measured).on("gpu1"),
+            operation("x", 1.0, laws),
+            operation("y", 2.0, laws).on("gpu1"),
         ],
         element_of=rng.integers(0, 2, layers * width),
         sources=sources,
@@ -121,8 +129,8 @@ def uniforms(count: int) -> Callable[[], Any]:
     return draw
 
 
-def numpy_loop(plan: Plan, low: Lowered, samples: int) -> Callable[[], Any]:
-    """Node by node, all samples at a time; the same tables, NumPy's own words."""
+def numpy_loop(low: Lowered, samples: int, vertices: int) -> Callable[[], Any]:
+    """Run the first vertices one by one, all samples at a time, on the same tables."""
     a = low.arrays
     kind = np.zeros(low.vertices, dtype=np.int64)
     used = low.vertex >= 0
@@ -130,7 +138,7 @@ def numpy_loop(plan: Plan, low: Lowered, samples: int) -> Callable[[], Any]:
     before: list[list[int]] = [[] for _ in range(low.vertices)]
     for p, v in zip(low.sources.tolist(), low.targets.tolist(), strict=True):
         before[v].append(p)
-    order = low.vertex[used].tolist()
+    order = low.vertex[used].tolist()[:vertices]
 
     def loop() -> Any:
         rng = np.random.Generator(np.random.SFC64(SEED))
@@ -141,7 +149,9 @@ def numpy_loop(plan: Plan, low: Lowered, samples: int) -> Callable[[], Any]:
             k = kind[v]
             words = rng.integers(0, 1 << 32, samples, dtype=np.uint32)
             cell = (words >> a["shift"][k]).astype(np.int32) + a["first"][k]
-            ticks = a["values"][2 * cell + (words >= a["limits"][cell])]
+            row = 2 * cell + (words >= a["limits"][cell])
+            over = (words & ((1 << int(a["shift"][k])) - 1)).astype(np.float32)
+            ticks = a["values"][row] + (over * a["slopes"][row]).astype(np.int32)
             ready = [finish[p] for p in before[v]]
             for other in ready[1:]:
                 ready[0] = np.maximum(ready[0], other)
@@ -161,8 +171,10 @@ def oracle(low: Lowered, samples: int) -> Callable[[], Any]:
     from probcalc.kernels.philox import key_of
 
     a = low.arrays
-    names = ("reads", "writes", "kind", "draw", "shift", "first", "limits", "values")
-    arrays: list[Any] = [low.vertex, *(a[name] for name in names)]
+    names = ("reads", "writes", "kind", "draw", "shift", "first", "limits")
+    arrays: list[Any] = [low.vertex]
+    arrays += [a[name] for name in (*names, "values")]
+    arrays.append(a["slopes"] if a["slopes"].any() else a["slopes"][:0])
     out = np.empty(samples, dtype=np.int32)
     ends: list[Any] = [low.slots, low.last, key_of(SEED, 0), 0, out]
 
@@ -231,22 +243,24 @@ def _case(report: Report, case: Case, repeats: int) -> None:
         f"{laid:.2f} s, {low.vertex.size / len(plan):.2f} lanes a node, {low.slots} "
         "slots",
     )
-    for what, other in (
-        ("energy of its own", plan),
-        ("energy measured with time", case.plan(measured=True)),
+    dense, measured = case.plan(laws="density"), case.plan(laws="measured")
+    for what, other, energy in (
+        ("densities", dense, False),
+        ("densities, energy of its own", dense, True),
+        ("runs with their energies", measured, True),
     ):
-        whole, compiling = scan(lowered(other), case.samples)
+        whole, compiling = scan(lowered(other, energy=energy), case.samples)
         _, timing = measure(whole, repeats=repeats)
-        note = f"compiled in {compiling:.2f} s"
-        add(f"probcalc, {what}", timing, note=note)
-    fewer = min(case.samples, 4096)
+        add(f"probcalc, {what}", timing, note=f"compiled in {compiling:.2f} s")
+    fewer, vertices = min(case.samples, 4096), min(low.vertices, 20_000)
     begin = time.perf_counter()
-    numpy_loop(plan, low, fewer)()
-    spent = (time.perf_counter() - begin) * case.samples / fewer
+    numpy_loop(low, fewer, vertices)()
+    spent = time.perf_counter() - begin
+    spent *= case.samples / fewer * low.vertices / vertices
     add(
         "NumPy loop over nodes",
         Timing(spent, spent, spent, spent, 1),
-        note=f"from {fewer:,} samples at a time",
+        note=f"from {fewer:,} samples of {vertices:,} nodes",
     )
 
 
