@@ -17,9 +17,9 @@ import numpy.typing as npt
 from probcalc.distribution import Constant
 from probcalc.drawtable import LawTables
 from probcalc.element import Element
-from probcalc.errors import CompositionError
 from probcalc.factors import Factors
 from probcalc.plan import Plan
+from probcalc.precedence import check_serial
 from probcalc.setting import key_of
 
 __all__ = ["Amounts", "Kind", "Worth", "amounts_of", "kinds_of"]
@@ -143,8 +143,7 @@ def kinds_of(
         kind = Kind(laws.add(e.time, f"element {e.name!r}, time"))
         if energy:
             beyond = plan.account.beyond(e)
-            if beyond:
-                _check_order(plan, e)
+            check_serial(plan, e)
             own, pair, constant = _energy(e, laws, scaled)
             charged = tuple(sorted(beyond.items()))
             kind = Kind(kind.time, own, pair, key_of(e, "energy"), charged, constant)
@@ -167,17 +166,6 @@ def _energy(e: Element, laws: LawTables, scaled: bool) -> tuple[int, bytes, floa
     return laws.add(law, f"element {e.name!r}, dynamic energy"), b"", 0.0
 
 
-def _check_order(plan: Plan, element: Element) -> None:
-    for device in element.devices:
-        if not plan.serial(device):
-            raise CompositionError(
-                f"device {device!r}: element {element.name!r} draws "
-                f"{element.powers[device]:g} W, not the baseline "
-                f"{plan.baselines[device]:g} W, and nodes there can overlap; state "
-                "their order, or one static power"
-            )
-
-
 def amounts_of(
     plan: Plan,
     laws: LawTables,
@@ -198,7 +186,7 @@ def amounts_of(
         In s.
     """
     runs = np.bincount(kind_of, minlength=len(kinds)).astype(float)
-    most = float(factors.most_energy.max())
+    most = float(factors.most.max())
     drawn = [(i, k) for i, k in enumerate(kinds) if k.own or k.pair]
     highest = np.zeros(len(kinds))
     for i, kind in drawn:
@@ -247,7 +235,7 @@ def _charges(
         for key, watts in kind.beyond:
             power[keys.index(key), i] = watts
     longest = np.array([t.most for t in ticks]) * runs
-    most = float(factors.most_time.max())
+    most = float(factors.most.max())
     units, coefficients, bound = [], [], 0.0
     for row in power:
         busy = max(float((longest * (row != 0.0)).sum()) * most, 1.0)

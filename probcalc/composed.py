@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import numbers
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +28,7 @@ from probcalc.distribution import (
     law_key,
 )
 from probcalc.errors import InputError
+from probcalc.levelwise import each
 from probcalc.nodes import (
     Leaf,
     Max,
@@ -204,11 +205,11 @@ class Composed:
 
     def icdf(self, p: npt.ArrayLike, /) -> Any:
         """Quantile values at P(X <= x) = p (their errors: `quantile`)."""
-        return _each(p, lambda level: self.quantile(level).value)
+        return each(p, lambda level: self.quantile(level).value)
 
     def iccdf(self, p: npt.ArrayLike, /) -> Any:
         """Quantile values at P(X > x) = p (their errors: `quantile`)."""
-        return _each(p, lambda level: self.quantile(sf=level).value)
+        return each(p, lambda level: self.quantile(sf=level).value)
 
     def isf(self, p: npt.ArrayLike, /) -> Any:
         """`iccdf` under the name of SciPy's frozen variables."""
@@ -533,14 +534,6 @@ def _number(x: Any, where: str) -> float:
     if isinstance(x, bool) or not isinstance(x, numbers.Real) or not math.isfinite(x):
         raise InputError(f"{where} must be a finite number, got {x!r}")
     return float(x)
-
-
-def _each(p: npt.ArrayLike, answer: Callable[[float], float]) -> Any:
-    import numpy as np
-
-    values = np.asarray(p, dtype=float)
-    found = [math.nan if math.isnan(v) else answer(v) for v in values.ravel().tolist()]
-    return found[0] if values.ndim == 0 else np.array(found).reshape(values.shape)
 
 
 def _composed(law: Operand, where: str) -> Composed:

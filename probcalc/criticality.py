@@ -22,6 +22,7 @@ from probcalc.lowering import Lowered, lowered
 from probcalc.montecarlo import Simulation
 from probcalc.plan import Plan
 from probcalc.runs import whole
+from probcalc.sampled import binomial_interval
 
 __all__ = [
     "Criticality",
@@ -66,12 +67,8 @@ class Criticality:
 
     def of(self, node: str) -> Probability:
         """Criticality index of a node with its exact binomial interval."""
-        from scipy import special
-
         k, n = int(self.counts[self.plan.index(node)]), self.samples
-        half = 0.5 * (1.0 - self.level)
-        low = float(special.betaincinv(k, n - k + 1, half)) if k else 0.0
-        high = float(special.betaincinv(k + 1, n - k, 1.0 - half)) if k < n else 1.0
+        low, high = binomial_interval(k, k, n, self.level)
         return Probability(k / n, low, high, "confidence")
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pathlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Any
 
 from probcalc.columns import read_labels
@@ -22,6 +21,7 @@ from probcalc.lawspec import (
     read_samples,
     text,
 )
+from probcalc.readonly import ReadOnly
 from probcalc.shared import Shared
 from probcalc.units import quantity, shown
 
@@ -98,7 +98,7 @@ def read_device(name: str, value: Any, where: str) -> Device:
         raise PlanError(f"{where}: 'static_power' is missing, such as \"60 W\"")
     metadata = free_table(table.get("metadata", {}), f"{where}.metadata")
     power = _power(table["static_power"], f"{where}.static_power")
-    return Device(name, power, MappingProxyType(dict(metadata)))
+    return Device(name, power, ReadOnly(dict(metadata)))
 
 
 def read_element(name: str, value: Any, scope: Scope) -> Element:

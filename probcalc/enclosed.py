@@ -6,11 +6,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 
 from probcalc.distribution import Bounds, Probability, Quantile
-from probcalc.errors import InputError, ToleranceError
+from probcalc.errors import ToleranceError
+from probcalc.levelwise import each, quantiles
 
 __all__ = ["Enclosed"]
 
@@ -74,11 +74,7 @@ class Enclosed:
         memory: int | None = None,
     ) -> tuple[Quantile, ...]:
         """Brackets at several levels."""
-        if (p is None) == (sf is None):
-            raise InputError("quantiles: give exactly one of p and sf")
-        if p is not None:
-            return tuple(self.quantile(x, rtol=rtol, memory=memory) for x in p)
-        return tuple(self.quantile(sf=x, rtol=rtol, memory=memory) for x in sf or ())
+        return quantiles(self, p, sf, rtol=rtol, memory=memory)
 
     def probability_above(
         self, limit: float, *, rtol: float = 1e-3, **options: Any
@@ -146,12 +142,8 @@ class Enclosed:
 
     def icdf(self, p: npt.ArrayLike) -> Any:
         """Middle of the brackets."""
-        levels = np.asarray(p, dtype=float)
-        found = [self.quantile(float(x)).value for x in levels.ravel()]
-        return np.array(found).reshape(levels.shape)[()]
+        return each(p, lambda level: self.quantile(level).value)
 
     def iccdf(self, q: npt.ArrayLike) -> Any:
         """Middle of the brackets."""
-        levels = np.asarray(q, dtype=float)
-        found = [self.quantile(sf=float(x)).value for x in levels.ravel()]
-        return np.array(found).reshape(levels.shape)[()]
+        return each(q, lambda level: self.quantile(sf=level).value)

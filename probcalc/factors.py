@@ -75,7 +75,7 @@ class Factors:
         Row of each node; row 0 is one.
     rows : tuple of tuple of (int, int)
         Of each row, the sources and groups whose product it is.
-    most_time, most_energy : ndarray, shape (rows,)
+    most : ndarray, shape (rows,)
         Largest value of each row.
     """
 
@@ -83,8 +83,7 @@ class Factors:
     time: IntArray
     energy: IntArray
     rows: tuple[tuple[tuple[int, int], ...], ...]
-    most_time: FloatArray
-    most_energy: FloatArray
+    most: FloatArray
 
     @property
     def scaled(self) -> bool:
@@ -129,7 +128,7 @@ def factors_of(plan: Plan) -> Factors:
     time, energy = (_rows(plan, acting, known, on) for on in ("time", "energy"))
     rows = tuple(known)
     most = np.array([math.prod(sources[s].most for s, _ in row) for row in rows])
-    return Factors(tuple(sources), time, energy, rows, most, most)
+    return Factors(tuple(sources), time, energy, rows, most)
 
 
 def _rows(

@@ -28,7 +28,7 @@ from __future__ import annotations
 
 import math
 import numbers
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -57,6 +57,7 @@ from probcalc.joint_terms import (
     joint_sum,
 )
 from probcalc.lattice import LatticeBounds
+from probcalc.levelwise import each, quantiles
 
 __all__ = [
     "Joint",
@@ -236,6 +237,17 @@ class Weighted:
         finer = 2 ** math.floor(math.log2(min(2.0 * wanted, most)))
         return finer if finer >= 1.4 * grid else grid
 
+    def quantiles(
+        self,
+        p: Iterable[float] | None = None,
+        *,
+        sf: Iterable[float] | None = None,
+        rtol: float | None = None,
+        memory: int = MEMORY,
+    ) -> tuple[Quantile, ...]:
+        """Brackets at several levels, as `quantile` each."""
+        return quantiles(self, p, sf, rtol=rtol, memory=memory)
+
     def _probability(self, limit: float, sf: float, grid: int) -> Probability:
         result = self._result(sf, grid)
         low, high = self.support()
@@ -259,11 +271,11 @@ class Weighted:
 
     def icdf(self, p: npt.ArrayLike, /) -> Any:
         """Quantile values at P(E <= x) = p (their errors: `quantile`)."""
-        return _each(p, lambda level: self.quantile(level).value)
+        return each(p, lambda level: self.quantile(level).value)
 
     def iccdf(self, p: npt.ArrayLike, /) -> Any:
         """Quantile values at P(E > x) = p (their errors: `quantile`)."""
-        return _each(p, lambda level: self.quantile(sf=level).value)
+        return each(p, lambda level: self.quantile(sf=level).value)
 
     def isf(self, p: npt.ArrayLike, /) -> Any:
         """`iccdf` under the name of SciPy's frozen variables."""
@@ -344,12 +356,6 @@ class Weighted:
 def _cap(memory: int) -> int:
     """Largest grid within `memory` bytes: about four spectra of its size are held."""
     return max(int(math.sqrt(memory / 64.0)), 16)
-
-
-def _each(level: npt.ArrayLike, one: Callable[[float], float]) -> Any:
-    values = np.asarray(level, dtype=float)
-    out = np.array([one(float(v)) for v in values.ravel()]).reshape(values.shape)
-    return out.item() if out.ndim == 0 else out
 
 
 def weighted(

@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from probcalc.distribution import FloatArray, generator
 from probcalc.errors import InputError
+from probcalc.readonly import reduced
 
 __all__ = ["Lattice", "LatticeBounds", "Rounding"]
 
@@ -77,6 +78,10 @@ class Lattice:
             lost_above: float = 0.0,
             rounding: Rounding = "exact",
         ) -> None: ...
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Copy and pickle with arrays that stay read-only."""
+        return reduced(self)
 
     def __post_init__(self) -> None:
         if not (np.isfinite(self.step) and self.step > 0.0):

@@ -155,7 +155,7 @@ def _tick(
     from probcalc.kernels import graph
 
     highest = np.array([float(table.ends.max()) for table in tables])
-    duration = highest[kind_of] * factors.most_time[factors.time]
+    duration = highest[kind_of] * factors.most[factors.time]
     longest = graph.longest(
         len(plan), plan.sources, plan.targets, plan.lags, duration, plan.releases
     )

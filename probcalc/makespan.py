@@ -21,6 +21,7 @@ from probcalc.errors import InputError, ToleranceError
 from probcalc.evaluate import convolved, evaluate
 from probcalc.extent import copies_of, total_copies
 from probcalc.lattice import LatticeBounds
+from probcalc.levelwise import each, quantiles
 from probcalc.plan import Plan
 from probcalc.planlattice import (
     coarser,
@@ -228,11 +229,7 @@ class Makespan:
         memory: int = MEMORY,
     ) -> tuple[Quantile, ...]:
         """Brackets at several levels."""
-        if (p is None) == (sf is None):
-            raise InputError("quantiles: give exactly one of p and sf")
-        if p is not None:
-            return tuple(self.quantile(x, rtol=rtol, memory=memory) for x in p)
-        return tuple(self.quantile(sf=x, rtol=rtol, memory=memory) for x in sf or ())
+        return quantiles(self, p, sf, rtol=rtol, memory=memory)
 
     def probability_above(
         self, limit: float, *, rtol: float = 1e-3, memory: int = MEMORY
@@ -286,15 +283,11 @@ class Makespan:
 
     def icdf(self, p: npt.ArrayLike) -> Any:
         """Middle of the bracket of each quantile."""
-        asked = np.asarray(p, dtype=float)
-        found = [self.quantile(float(x)).value for x in asked.ravel()]
-        return np.array(found).reshape(asked.shape)[()]
+        return each(p, lambda level: self.quantile(level).value)
 
     def iccdf(self, q: npt.ArrayLike) -> Any:
         """Middle of the bracket of each quantile."""
-        asked = np.asarray(q, dtype=float)
-        found = [self.quantile(sf=float(x)).value for x in asked.ravel()]
-        return np.array(found).reshape(asked.shape)[()]
+        return each(q, lambda level: self.quantile(sf=level).value)
 
     def support(self) -> tuple[float, float]:
         """Smallest and largest value the plan allows."""

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from probcalc.chunks import Work, compiled, summaries
+from probcalc.distribution import Constant
 from probcalc.errors import InputError, ToleranceError
 from probcalc.lowering import Lowered, lowered
 from probcalc.plan import Plan
@@ -158,7 +159,7 @@ def simulate(
                 bar.update(found[0].count)
             done = goal
             assert total is not None
-            laws = _laws(total, low.tick, work.unit, level)
+            laws = _laws(total, low.tick, work.unit, level, sure=_constant(plan))
             width = math.inf if rtol is None else _width(laws)
             if done == most or (rtol is not None and width <= rtol):
                 break
@@ -265,12 +266,21 @@ def _unit(low: Lowered) -> float:
     return 2.0 ** math.ceil(math.log2(size / (1 << 46))) if size > 0.0 else 1.0
 
 
+def _constant(plan: Plan) -> bool:
+    """Whether nothing in a plan is random."""
+    if plan.draws.factors or plan.account.shared:
+        return False
+    laws = [law for e in plan.elements for law in (e.time, e.dynamic_energy)]
+    return all(isinstance(law, Constant) for law in laws)
+
+
 def _laws(
-    total: Sequence[Summary], tick: float, unit: float, level: float
+    total: Sequence[Summary], tick: float, unit: float, level: float, *, sure: bool
 ) -> tuple[Sampled, Sampled, Sampled, Sampled]:
     units = (tick, unit, unit, unit)
     time, energy, static, dynamic = (
-        Sampled(summary, one, level) for summary, one in zip(total, units, strict=True)
+        Sampled(summary, one, level, sure)
+        for summary, one in zip(total, units, strict=True)
     )
     return time, energy, static, dynamic
 

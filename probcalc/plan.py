@@ -7,18 +7,19 @@ the makespan is the latest finish of all. Every device is held for the whole mak
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from types import MappingProxyType
-from typing import Any, Literal, Self, get_args
+from dataclasses import dataclass, replace
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from probcalc.draws import DrawFactor, Draws, labels_of, positive, row_groups
+from probcalc.draws import DrawFactor, Draws, labels_of, row_groups
 from probcalc.element import Element
-from probcalc.errors import CompositionError, InputError
+from probcalc.errors import InputError
+from probcalc.plannode import EDGE_KINDS, Edge, EdgeKind, PlanNode, arrays_of_nodes
+from probcalc.precedence import Precedence, check_points
+from probcalc.readonly import ReadOnly, reduced
 from probcalc.setting import Account, accounted
 from probcalc.term import Term
 
@@ -26,54 +27,6 @@ __all__ = ["EDGE_KINDS", "Edge", "EdgeKind", "Plan", "PlanNode"]
 
 IntArray = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]
-EdgeKind = Literal["data", "sync", "serial"]
-#: What an edge is for; an edge holds its kind as an index into these.
-EDGE_KINDS: tuple[EdgeKind, ...] = get_args(EdgeKind)
-
-
-@dataclass(frozen=True, slots=True)
-class Edge:
-    """A predecessor: the node starts no earlier than its finish plus a lag.
-
-    Parameters
-    ----------
-    node : str
-        Name of the predecessor.
-    lag : float
-        In s, at least 0.
-    kind : {"data", "sync", "serial"}
-    """
-
-    node: str
-    lag: float = 0.0
-    kind: EdgeKind = "data"
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class PlanNode:
-    """One execution of an element in a plan.
-
-    Parameters
-    ----------
-    name : str
-    element : Element
-    after : sequence of str or Edge
-        Predecessors.
-    device, devices : str or sequence of str, optional
-        Where it runs, if not where the element was measured.
-    release : float
-        Earliest start in s.
-    labels : mapping of str to hashable
-        Such as the microbatch, stage or rank it belongs to.
-    """
-
-    name: str
-    element: Element
-    after: Sequence[str | Edge] = ()
-    device: str | None = None
-    devices: Sequence[str] | None = None
-    release: float = 0.0
-    labels: Mapping[str, Hashable] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -158,47 +111,8 @@ class Plan:
             A baseline that is needed and not known; nodes at two operating points
             that can overlap on one device.
         """
-        listed = list(nodes)
-        for node in listed:
-            if not isinstance(node, PlanNode):
-                raise InputError(f"plan {name!r}: expected PlanNodes, got {node!r:.60}")
-        index: dict[str, int] = {}
-        for node in listed:
-            if not isinstance(node.name, str) or not node.name.strip():
-                raise InputError(f"plan {name!r}: expected a name, got {node.name!r}")
-            if node.name in index:
-                raise InputError(f"plan {name!r}: node {node.name!r} is stated twice")
-            index[node.name] = len(index)
-        edges: list[tuple[int, int, float, int]] = []
-        for node in listed:
-            for edge in _edges_of(node, name):
-                edges.append(
-                    (
-                        _node(edge.node, index, f"node {node.name!r}, predecessor"),
-                        index[node.name],
-                        positive(edge.lag, f"node {node.name!r}, lag"),
-                        _kind(edge.kind, node.name),
-                    )
-                )
-        for device, order in (orders or {}).items():
-            edges += _serial(device, order, listed, index)
-        placed = [_placed(node) for node in listed]
-        elements, element_of = _distinct(placed)
-        keys = list(dict.fromkeys(key for node in listed for key in node.labels))
-        columns = list(zip(*edges, strict=True)) if edges else [(), (), (), ()]
         return cls.from_arrays(
-            elements=elements,
-            element_of=element_of,
-            sources=columns[0],
-            targets=columns[1],
-            lags=columns[2],
-            kinds=columns[3],
-            releases=[
-                positive(node.release, f"node {node.name!r}, release")
-                for node in listed
-            ],
-            names=[node.name for node in listed],
-            labels={key: [node.labels.get(key) for node in listed] for key in keys},
+            **arrays_of_nodes(nodes, orders or {}, name),
             baselines=baselines,
             name=name,
         )
@@ -302,14 +216,14 @@ class Plan:
             lags=_held(lag),
             kinds=_held(kind),
             releases=_held(release),
-            labels=MappingProxyType(columns),
-            stated=MappingProxyType(stated),
+            labels=ReadOnly(columns),
+            stated=ReadOnly(stated),
             draws=Draws(_held(np.arange(nodes))),
             level=_held(level),
             order=_held(np.lexsort((np.arange(nodes), level))),
             account=accounted(tuple(elements), devices, stated),
         )
-        _check_points(plan)
+        check_points(plan)
         return plan
 
     @classmethod
@@ -329,6 +243,10 @@ class Plan:
         return cls.from_arrays(
             **arrays_of_term(term), baselines=baselines, name=name or term.label
         )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Copy and pickle with arrays that stay read-only."""
+        return reduced(self)
 
     def __len__(self) -> int:
         """Return the number of nodes."""
@@ -401,7 +319,8 @@ class Plan:
     def serial(self, device: str) -> bool:
         """Whether the nodes of a device can never overlap: one chain of precedence."""
         mine = [i for i, e in enumerate(self.elements) if device in e.devices]
-        return _unordered(self, np.flatnonzero(np.isin(self.element_of, mine))) is None
+        nodes = np.flatnonzero(np.isin(self.element_of, mine))
+        return Precedence.of(self).chain(nodes)
 
 
 def _held(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
@@ -439,139 +358,5 @@ def _seconds(given: npt.ArrayLike | None, size: int, where: str) -> FloatArray:
     return array
 
 
-def _node(name: str, index: Mapping[str, int], where: str) -> int:
-    if name not in index:
-        raise InputError(f"{where}: no node {name!r}")
-    return index[name]
-
-
-def _kind(kind: str, node: str) -> int:
-    if kind not in EDGE_KINDS:
-        raise InputError(
-            f"node {node!r}, kind of an edge is {kind!r}, expected one of "
-            f"{', '.join(map(repr, EDGE_KINDS))}"
-        )
-    return EDGE_KINDS.index(kind)
-
-
-def _edges_of(node: PlanNode, name: str) -> list[Edge]:
-    if isinstance(node.after, str):
-        raise InputError(
-            f"node {node.name!r}: after is {node.after!r}, expected a list of names"
-        )
-    edges = [Edge(x) if isinstance(x, str) else x for x in node.after]
-    for edge in edges:
-        if not isinstance(edge, Edge):
-            raise InputError(
-                f"plan {name!r}: node {node.name!r}: predecessor {edge!r:.60}, "
-                "expected a name or an Edge"
-            )
-    return edges
-
-
-def _serial(
-    device: str, order: Sequence[str], nodes: Sequence[PlanNode], index: dict[str, int]
-) -> list[tuple[int, int, float, int]]:
-    where = f"order of {device!r}"
-    numbers = [_node(name, index, where) for name in order]
-    for name, i in zip(order, numbers, strict=True):
-        if device not in _placed(nodes[i]).devices:
-            raise InputError(f"{where}: node {name!r} does not run there")
-        if list(order).count(name) > 1:
-            raise InputError(f"{where}: node {name!r} is stated twice")
-    serial = EDGE_KINDS.index("serial")
-    return [(a, b, 0.0, serial) for a, b in itertools.pairwise(numbers)]
-
-
-def _placed(node: PlanNode) -> Element:
-    if not isinstance(node.element, Element):
-        raise InputError(
-            f"node {node.name!r}: expected an Element, got "
-            f"{type(node.element).__name__} {node.element!r:.60}"
-        )
-    if node.device is not None and node.devices is not None:
-        raise InputError(f"node {node.name!r}: give one of device and devices")
-    hosts = node.devices if node.device is None else (node.device,)
-    return node.element if hosts is None else node.element.on(*hosts)
-
-
-def _distinct(placed: Sequence[Element]) -> tuple[list[Element], IntArray]:
-    """Elements that are one law on one place, once, and which of them each node is."""
-    known: dict[tuple[int, int, str, tuple[str, ...]], int] = {}
-    elements: list[Element] = []
-    numbers = np.empty(len(placed), dtype=np.int64)
-    for i, e in enumerate(placed):
-        key = (id(e.time), id(e.dynamic_energy), e.name, e.devices)
-        if key not in known:
-            known[key] = len(elements)
-            elements.append(e)
-        numbers[i] = known[key]
-    return elements, numbers
-
-
 def _devices(elements: Sequence[Element]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(d for e in elements for d in e.devices))
-
-
-def _unordered(plan: Plan, nodes: IntArray) -> tuple[int, int] | None:
-    """Two of the nodes with no path between them, or None."""
-    from probcalc.kernels import graph
-
-    chain = nodes[np.lexsort((nodes, plan.level[nodes]))]
-    if chain.size < 2:
-        return None
-    a, b = chain[:-1], chain[1:]
-    size = len(plan)
-    # Most pairs have an edge of their own; the others are searched for.
-    direct = np.isin(a * size + b, plan.sources * size + plan.targets)
-    if direct.all():
-        return None
-    starts, indices = graph.adjacency(size, plan.sources, plan.targets)
-    for i in np.flatnonzero(~direct):
-        if not graph.reaches(starts, indices, plan.level, int(a[i]), int(b[i])):
-            return int(a[i]), int(b[i])
-    return None
-
-
-def _check_points(plan: Plan) -> None:
-    """Refuse nodes at two operating points that can overlap on one device."""
-    for device in plan.devices:
-        points: dict[int, Hashable] = {}
-        for i, e in enumerate(plan.elements):
-            for point in e.points:
-                if point.device == device:
-                    points[i] = point.value
-        if len(set(points.values())) < 2:
-            continue
-        mine = np.flatnonzero(np.isin(plan.element_of, list(points)))
-        found = _unordered(plan, mine)
-        if found is None:
-            continue
-        # The nearest pair that is unordered may agree: look for one that does not.
-        pair = _differing(plan, mine, points)
-        if pair is not None:
-            a, b = pair
-            raise CompositionError(
-                f"device {device!r}: nodes {plan.names[a]!r} and {plan.names[b]!r} can "
-                f"overlap at two operating points, "
-                f"{points[int(plan.element_of[a])]!r:.40} and "
-                f"{points[int(plan.element_of[b])]!r:.40}; state their order"
-            )
-
-
-def _differing(
-    plan: Plan, nodes: IntArray, points: Mapping[int, Hashable]
-) -> tuple[int, int] | None:
-    from probcalc.kernels import graph
-
-    starts, indices = graph.adjacency(len(plan), plan.sources, plan.targets)
-    chain = nodes[np.lexsort((nodes, plan.level[nodes]))]
-    values = [points[int(e)] for e in plan.element_of[chain]]
-    for j in range(chain.size):
-        for i in range(j):
-            a, b = int(chain[i]), int(chain[j])
-            if values[i] != values[j] and not graph.reaches(
-                starts, indices, plan.level, a, b
-            ):
-                return a, b
-    return None

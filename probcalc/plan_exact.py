@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import copy
 import math
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -28,6 +27,8 @@ from probcalc.lattice import Lattice
 from probcalc.makespan import Makespan
 from probcalc.plan import Plan
 from probcalc.planlattice import quantum_of_plan
+from probcalc.precedence import check_serial
+from probcalc.readonly import ReadOnly
 from probcalc.seriesparallel import LAG, NODE, SERIES, Reduction, reduced
 from probcalc.setting import Setting
 from probcalc.term import Parallel, Sequential, Term, executions, postorder
@@ -174,14 +175,7 @@ def setting_of(reduction: Reduction) -> Setting:
     """Setting of the term that a whole reduction is, with the plan's account."""
     plan = reduction.plan
     for e in plan.elements:
-        if plan.account.beyond(e):
-            for device in e.devices:
-                if not plan.serial(device):
-                    raise CompositionError(
-                        f"device {device!r}: element {e.name!r} draws another power "
-                        "than its baseline, and nodes there can overlap; state their "
-                        "order, or one static power"
-                    )
+        check_serial(plan, e)
     term = term_of(reduction)
     order = tuple(postorder(term))
     return Setting(
@@ -264,5 +258,5 @@ def _wait(plan: Plan, seconds: float) -> Term:
             name=f"wait {seconds:g} s",
         )
     )
-    object.__setattr__(wait, "powers", MappingProxyType({}))
+    object.__setattr__(wait, "powers", ReadOnly({}))
     return wait

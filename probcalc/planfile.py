@@ -10,7 +10,6 @@ import pathlib
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any, BinaryIO, TextIO
 
 from probcalc.element import Element
@@ -32,6 +31,7 @@ from probcalc.lawspec import (
     text,
 )
 from probcalc.planspec import KEYS, read_nodes
+from probcalc.readonly import ReadOnly
 from probcalc.shared import Shared
 from probcalc.units import shown
 
@@ -204,14 +204,19 @@ def _plan(
     meta = dict(free_table(document.get("metadata", {}), f"{label}: metadata"))
     if description:
         meta["description"] = description
-    held = [MappingProxyType(table) for table in (elements, devices, shared, meta)]
+    held = (
+        ReadOnly(elements),
+        ReadOnly(devices),
+        ReadOnly(shared),
+        ReadOnly(meta),
+    )
     scheduled = [key for key in KEYS if key in document]
     if scheduled and expression is None:
         for key in ("expression", "terms"):
             if key in document:
                 raise PlanError(f"{label}: gives both {key!r} and {scheduled[0]!r}")
         plan = read_nodes(document, elements, devices, label, folder=folder, name=name)
-        return PlanFile(name, "", plan, *held)  # type: ignore[arg-type]
+        return PlanFile(name, "", plan, *held)
     where = f"{label}: expression"
     if expression is not None:
         where = "expression"
@@ -227,7 +232,7 @@ def _plan(
         if key in elements:
             raise PlanError(f"{places[key]}: is the name of an element too")
     term = parse_all(texts, elements, places=places)[""]
-    return PlanFile(name, " ".join(expression.split()), term, *held)  # type: ignore[arg-type]
+    return PlanFile(name, " ".join(expression.split()), term, *held)
 
 
 def _shared(name: str, value: Any, where: str, folder: pathlib.Path) -> Shared:

@@ -83,7 +83,7 @@ def predicted(plan: Plan, method: str, options: dict[str, Any]) -> Planned:
         )
         if simulation.lost > 0.0:
             notes.append(
-                "laws with a density are drawn from cells that keep their mean and "
+                "laws with a density are drawn uniformly within cells, which keeps "
                 f"all but {simulation.lost:.2g} of their variance"
             )
     return Planned(laws, method, tuple(notes), simulation)

@@ -35,6 +35,7 @@ from probcalc.extent import (
     support,
     total_copies,
 )
+from probcalc.levelwise import levels_of
 from probcalc.moments_of import moments_of
 from probcalc.nodes import Leaf, Node, Product, Scale, Shared, Sum
 from probcalc.pointwise import Pointwise, closed, crossing, pointwise
@@ -77,13 +78,7 @@ def quantiles(
     memory: int,
 ) -> tuple[Quantile, ...]:
     """See `probcalc.composed.Composed.quantiles`."""
-    if (p is None) == (sf is None):
-        raise InputError("quantiles: give exactly one of p and sf")
-    asked = (
-        [levels(x, None) for x in p]
-        if p is not None
-        else [levels(None, x) for x in sf or ()]
-    )
+    asked = levels_of(p, sf)
     aim = _aim(rtol)
     root, left = prepared(node)
     shared: dict[int, Bracket] = {}

@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from probcalc.distribution import Constant, Distribution, Empirical, as_samples
 from probcalc.errors import InputError
+from probcalc.readonly import reduced
 
 __all__ = [
     "Runs",
@@ -48,6 +49,10 @@ class Runs:
     energy: FloatArray
     dynamic_energy: FloatArray
     blocks: tuple[Hashable, ...] | None = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Copy and pickle with arrays that stay read-only."""
+        return reduced(self)
 
     def __len__(self) -> int:
         """Return the number of runs."""

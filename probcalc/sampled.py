@@ -17,9 +17,10 @@ import numpy.typing as npt
 
 from probcalc.distribution import Bounds, Probability, Quantile, levels
 from probcalc.errors import InputError, ToleranceError
+from probcalc.levelwise import quantiles
 from probcalc.summary import Summary
 
-__all__ = ["Sampled"]
+__all__ = ["Sampled", "binomial_interval"]
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -36,11 +37,14 @@ class Sampled:
         s or J of one.
     level : float
         Confidence of the intervals, each on its own.
+    sure : bool
+        Whether nothing is random, so that one sample tells the law.
     """
 
     summary: Summary
     unit: float
     level: float = 0.95
+    sure: bool = False
     _below: npt.NDArray[np.int64] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -90,11 +94,9 @@ class Sampled:
             if high_rank <= n
             else math.inf
         )
+        if self.sure:
+            low = high = value
         found = Quantile(level, value, low, high, "confidence", self._limit, above)
-        if self.summary.least == self.summary.most:  # every sample alike
-            return Quantile(
-                level, value, value, value, "confidence", self._limit, above
-            )
         if math.isinf(low) or math.isinf(high):
             needed = _needed(level, above, self.level)
             raise ToleranceError(
@@ -121,11 +123,7 @@ class Sampled:
         memory: int | None = None,
     ) -> tuple[Quantile, ...]:
         """Quantiles at several levels, each with its own interval."""
-        if (p is None) == (sf is None):
-            raise InputError("quantiles: give exactly one of p and sf")
-        if p is not None:
-            return tuple(self.quantile(x, rtol=rtol, memory=memory) for x in p)
-        return tuple(self.quantile(sf=x, rtol=rtol, memory=memory) for x in sf or ())
+        return quantiles(self, p, sf, rtol=rtol, memory=memory)
 
     @property
     def _limit(self) -> str:
@@ -135,18 +133,10 @@ class Sampled:
         self, limit: float, *, rtol: float | None = None, memory: int | None = None
     ) -> Probability:
         """P(X > limit) with its exact binomial interval (Clopper and Pearson)."""
-        from scipy import special
-
         del rtol, memory
         sure, possible = self._counts(np.array([float(limit)]))
-        n, half = self.samples, 0.5 * (1.0 - self.level)
-        few, many = int(sure[0]), int(possible[0])
-        low = float(special.betaincinv(few, n - few + 1, half)) if few else 0.0
-        high = (
-            float(special.betaincinv(many + 1, n - many, 1.0 - half))
-            if many < n
-            else 1.0
-        )
+        n, few, many = self.samples, int(sure[0]), int(possible[0])
+        low, high = binomial_interval(few, many, n, self.level)
         return Probability(0.5 * (few + many) / n, low, high, "confidence")
 
     def _counts(self, t: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -248,6 +238,20 @@ class Sampled:
         if rng is None:
             raise InputError("sample: give rng, a numpy Generator")
         return self.icdf(rng.random(() if shape is None else shape))
+
+
+def binomial_interval(few: int, many: int, n: int, level: float) -> tuple[float, float]:
+    """Exact interval of a probability, of which `few` to `many` of n draws came true.
+
+    Clopper and Pearson; it covers with at least the confidence `level`.
+    """
+    from scipy import special
+
+    half = 0.5 * (1.0 - level)
+    low = float(special.betaincinv(few, n - few + 1, half)) if few else 0.0
+    if many == n:
+        return low, 1.0
+    return low, float(special.betaincinv(many + 1, n - many, 1.0 - half))
 
 
 def _normal(level: float) -> float:

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-from probcalc.distribution import Distribution, as_law
+from probcalc.distribution import Distribution, as_law, law_key
 from probcalc.errors import CompositionError, InputError
 
 __all__ = ["ActsOn", "How", "Shared", "consistent"]
@@ -108,7 +108,9 @@ class Shared:
         if self is other:
             return True
         alike = self.acts_on == other.acts_on and self.how == other.how
-        return alike and (self.law is other.law or bool(self.law == other.law))
+        return alike and (
+            law_key(self.law) == law_key(other.law) or bool(self.law == other.law)
+        )
 
 
 def consistent(factors: Iterable[Shared]) -> dict[str, Shared]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -27,10 +28,10 @@ def details(simulation: Simulation) -> dict[str, Any]:
         "devices": [
             {
                 "device": d.device,
-                "busy": _bounds(d.busy, "s"),
-                "idle": _bounds(d.idle, "s"),
-                "idle_share": _bounds(d.share, "1"),
-                "idle_energy": _bounds(d.idle_energy, "J"),
+                "busy": {"unit": "s"} | asdict(d.busy),
+                "idle": {"unit": "s"} | asdict(d.idle),
+                "idle_share": {"unit": "1"} | asdict(d.share),
+                "idle_energy": {"unit": "J"} | asdict(d.idle_energy),
             }
             for d in occupancy(simulation)
         ],
@@ -45,31 +46,11 @@ def details(simulation: Simulation) -> dict[str, Any]:
         found["critical"] = {
             "samples": judged.samples,
             "nodes": [
-                _probability(plan.names[i], judged.of(plan.names[i]))
+                {"node": plan.names[i]} | asdict(judged.of(plan.names[i]))
                 for i in first.tolist()
             ],
         }
     return found
-
-
-def _probability(node: str, found: Any) -> dict[str, Any]:
-    return {
-        "node": node,
-        "value": found.value,
-        "lower": found.lower,
-        "upper": found.upper,
-        "kind": found.kind,
-    }
-
-
-def _bounds(found: Any, unit: str) -> dict[str, Any]:
-    return {
-        "unit": unit,
-        "value": found.value,
-        "lower": found.lower,
-        "upper": found.upper,
-        "kind": found.kind,
-    }
 
 
 def details_as_text(found: Mapping[str, Any]) -> str:

@@ -366,6 +366,22 @@ def test_a_plan_without_duration_takes_none() -> None:
     assert found.energy.mean() == 0.0
 
 
+def test_one_sample_tells_a_constant_alone() -> None:
+    fixed = Element("fixed", time=2.0, static_power=50.0, device="gpu0")
+    q = simulate(Plan.of([PlanNode("n", fixed)]), samples=1).time.quantile(0.99)
+    assert (q.lower, q.upper) == (2.0, 2.0)
+    rare = Element(
+        "rare",
+        time=Empirical([1.0] * 99 + [5.0]),
+        static_power=50.0,
+        device="gpu0",
+    )
+    found = simulate(Plan.of([PlanNode("n", rare)]), samples=3, seed=1)
+    assert found.time.support() == (1.0, 1.0)  # all alike, and yet not known
+    with pytest.raises(ToleranceError, match="3 samples give no 95% interval"):
+        found.time.quantile(0.9)
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -29,6 +29,7 @@ from probcalc.errors import InputError
 from probcalc.families import family_of
 from probcalc.joint import JointAffine, JointRuns, joint_maximum, weighted
 from probcalc.lattice import Lattice
+from probcalc.plan import Plan, PlanNode
 from probcalc.prediction import predict
 from probcalc.readonly import ReadOnly
 from probcalc.shared import Shared
@@ -216,6 +217,28 @@ def test_arrays_stay_read_only(copied: Copy) -> None:
     assert not runs.time.flags.writeable
     assert not runs.x.flags.writeable
     assert copied(LAWS["empirical"]) == LAWS["empirical"]
+    lattice = copied(Lattice(0, 1.0, [0.5, 0.5]))
+    assert not lattice.mass.flags.writeable
+    kept = copied(MEASURED).runs
+    assert not kept.energy.flags.writeable
+    plan = copied(Plan.of([PlanNode("a", MEASURED), PlanNode("b", MEASURED, ["a"])]))
+    assert not plan.sources.flags.writeable
+
+
+@both
+def test_plans(copied: Copy) -> None:
+    plan = Plan.of(
+        [PlanNode("a", MEASURED), PlanNode("b", MODELLED, ["a"], labels={"step": 1})],
+        baselines={"gpu0": 40.0, "gpu1": 60.0, "gpu2": 50.0},
+    )
+    again = copied(plan)
+    assert again.names == plan.names
+    assert again.labels == plan.labels
+    assert again.baselines == plan.baselines
+    for method in ("exact", "monte-carlo"):
+        first, second = predict(plan, method), predict(again, method)
+        assert first.time.quantile(0.9) == second.time.quantile(0.9)
+        assert first.energy.quantile(0.9) == second.energy.quantile(0.9)
 
 
 @both
