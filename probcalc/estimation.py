@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -22,11 +22,12 @@ from probcalc.distribution import Empirical, Kind, levels
 from probcalc.element import Element
 from probcalc.errors import InputError, ToleranceError
 from probcalc.exact import energy_law, time_law
+from probcalc.plan import Plan
 from probcalc.runs import Runs
 from probcalc.setting import Setting, resolve
 from probcalc.term import Repeat, Term
 
-__all__ = ["Uncertainty", "uncertainty"]
+__all__ = ["Uncertainty", "resampled", "uncertainty"]
 
 FloatArray = npt.NDArray[np.float64]
 # Runs that must lie beyond a quantile for its bootstrap interval to be worth anything:
@@ -210,6 +211,33 @@ def _resampler(
     return again
 
 
+def resampled(composed: Term | Plan, rng: np.random.Generator) -> Any:
+    """Return a term or plan with the runs of its elements drawn again, block by block.
+
+    Elements are independent; laws that were not measured stay as they are.
+    Nodes that draw rows together keep their rows: the same are drawn again for all.
+    """
+    if isinstance(composed, Plan):
+        rows = None
+        if composed.draws.rows_by:
+            rows = next(
+                _rows(laws[0], rng) for e in composed.elements if (laws := _laws_of(e))
+            )
+        # One element placed on several devices is drawn again once.
+        known: dict[tuple[int, int], tuple[Any, ...]] = {}
+        elements = []
+        for e in composed.elements:
+            key = (id(e.time), id(e.dynamic_energy))
+            if key not in known:
+                again = _resampled(e, rng, rows) if _laws_of(e) else e
+                known[key] = (again.time, again.dynamic_energy, again.runs)
+            elements.append(e.with_laws(*known[key]))
+        return replace(composed, elements=tuple(elements))
+    setting = resolve(composed)
+    measured = [e for e in setting.elements if _laws_of(e)]
+    return _substituted(setting, {id(e): _resampled(e, rng) for e in measured})
+
+
 def _quick(law: Any, p: float, sf: float, rtol: float) -> float:
     level = {"p": p} if p <= 0.5 else {"sf": sf}
     try:
@@ -246,22 +274,28 @@ def _rows(law: Empirical, rng: np.random.Generator) -> npt.NDArray[np.intp]:
     return np.concatenate([rng.choice(blocks[i], blocks[i].size) for i in chosen])
 
 
-def _resampled(e: Element, rng: np.random.Generator) -> Element:
+def _resampled(
+    e: Element,
+    rng: np.random.Generator,
+    rows: npt.NDArray[np.intp] | None = None,
+) -> Element:
     if e.runs is not None:
         assert isinstance(e.time, Empirical)
-        rows = _rows(e.time, rng)
+        rows = _rows(e.time, rng) if rows is None else rows
         t, d = e.runs.time[rows], e.runs.dynamic_energy[rows]
         runs = Runs(t, e.runs.energy[rows], d)
         return e.with_laws(Empirical(t), Empirical(d), runs)
     time, dynamic = (
-        _redrawn(law, rng) if isinstance(law, Empirical) else law
+        _redrawn(law, rng, rows) if isinstance(law, Empirical) else law
         for law in (e.time, e.dynamic_energy)
     )
     return e.with_laws(time, dynamic)
 
 
-def _redrawn(law: Empirical, rng: np.random.Generator) -> Empirical:
-    rows = _rows(law, rng)
+def _redrawn(
+    law: Empirical, rng: np.random.Generator, rows: npt.NDArray[np.intp] | None
+) -> Empirical:
+    rows = _rows(law, rng) if rows is None else rows
     weights = None if law.weights is None else law.weights[rows]
     return Empirical(law.samples[rows], weights=weights)
 

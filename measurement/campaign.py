@@ -1,0 +1,307 @@
+"""Campaigns: fresh-process blocks, arms interleaved, resumed without loss or doubling.
+
+A block is one process that runs one arm. Every finished block is one file that appears
+whole or not at all; what is there is never run again. One process at a time works on a
+folder: the block that runs inherits the lock, so that a campaign that is taken up
+again waits until a block left over from a killed one has ended.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from probcalc.errors import InputError, ProbcalcError
+from probcalc.measurement.atomic import locked, write_atomic
+from probcalc.measurement.workload import Workload
+
+__all__ = ["Campaign", "CampaignError", "Settings", "order_of", "read_blocks", "run"]
+
+VERSION = 1
+#: Failures of one arm in a row after which a campaign stops.
+MOST_FAILURES = 3
+
+
+class CampaignError(ProbcalcError):
+    """A campaign that cannot be begun, taken up again, or finished."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How every block measures.
+
+    Parameters
+    ----------
+    windows : int
+        Windows of energy in a block (callables); runs of a command.
+    seconds : float or None
+        Length of a window in s; without it 12 update periods of the source, 2 s at
+        least.
+    idle : float
+        Seconds of ready idle measured before and after the windows.
+    timer : str
+        As `probcalc.measurement.timers.timer_of`.
+    dephase : bool or None
+        Random idle gaps between repetitions; without it where the sensor needs them.
+    thermal_limit : float
+        Longest time in s to wait for the start temperature of the first block; 0 does
+        not wait.
+    """
+
+    windows: int = 5
+    seconds: float | None = None
+    idle: float = 3.0
+    timer: str = "auto"
+    dephase: bool | None = None
+    thermal_limit: float = 0.0
+
+    def __post_init__(self) -> None:
+        """Check ranges."""
+        if isinstance(self.windows, bool) or not isinstance(self.windows, int):
+            raise InputError(f"windows is {self.windows!r}, expected a whole number")
+        if self.windows < 1:
+            raise InputError(f"windows is {self.windows}, expected at least 1")
+        for name in ("seconds", "idle", "thermal_limit"):
+            value = getattr(self, name)
+            if value is None and name == "seconds":
+                continue
+            least = 0.0 if name == "thermal_limit" else 1e-3
+            if not (isinstance(value, float | int) and least <= value < 1e6):
+                raise InputError(
+                    f"{name} is {value!r}, expected seconds from {least:g} to 1e6"
+                )
+
+
+@dataclass(frozen=True, slots=True)
+class Campaign:
+    """What is declared before the first block; stored, and compared when taken up.
+
+    Parameters
+    ----------
+    workloads : sequence of Workload
+        One arm each, names distinct.
+    meter : mapping
+        As `probcalc.measurement.instruments.opened`.
+    blocks : int
+        Fresh processes per arm; ten or more for a verdict.
+    seed : int
+        Of the order of arms within each block, and of dephasing.
+    equal_work : str or None
+        As `probcalc.measurement.equalwork.predicate_of`; None where arms need not do
+        the same work.
+    context : mapping
+        What the elements are measured under, kept with them.
+    """
+
+    workloads: tuple[Workload, ...]
+    meter: Mapping[str, Any]
+    blocks: int = 10
+    seed: int = 0
+    equal_work: str | None = None
+    settings: Settings = field(default_factory=Settings)
+    context: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Check what is declared."""
+        object.__setattr__(self, "workloads", tuple(self.workloads))
+        if not self.workloads:
+            raise InputError("campaign: no workloads, expected at least one")
+        names = [w.name for w in self.workloads]
+        for name in names:
+            if names.count(name) > 1:
+                raise InputError(f"campaign: two workloads are named {name!r}")
+        for what, value, least in (("blocks", self.blocks, 1), ("seed", self.seed, 0)):
+            if isinstance(value, bool) or not isinstance(value, int) or value < least:
+                raise InputError(
+                    f"campaign: {what} is {value!r}, expected a whole number >= {least}"
+                )
+        if self.equal_work is not None:
+            from probcalc.measurement.equalwork import predicate_of
+
+            predicate_of(self.equal_work)
+
+    def declared(self) -> dict[str, Any]:
+        """Return it as plain data, for its file."""
+        return {
+            "version": VERSION,
+            "workloads": [asdict(w) for w in self.workloads],
+            "meter": dict(self.meter),
+            "blocks": self.blocks,
+            "seed": self.seed,
+            "equal_work": self.equal_work,
+            "settings": asdict(self.settings),
+            "context": dict(self.context),
+        }
+
+
+def order_of(campaign: Campaign) -> Iterator[tuple[int, int]]:
+    """Block and arm in the order they are run: arms shuffled within every block."""
+    for block in range(campaign.blocks):
+        rng = np.random.default_rng([campaign.seed, block])
+        for arm in rng.permutation(len(campaign.workloads)).tolist():
+            yield block, arm
+
+
+def run(
+    campaign: Campaign,
+    folder: str | Path,
+    *,
+    progress: Callable[[int, int, Mapping[str, Any]], None] | None = None,
+) -> int:
+    """Run the blocks that are not there yet; return how many were run.
+
+    Parameters
+    ----------
+    folder : str or Path
+        Made if it is not there. What it holds of the same campaign is kept.
+    progress : callable, optional
+        Takes the number of finished blocks, of all, and the one just done.
+
+    Raises
+    ------
+    CampaignError
+        The folder holds another campaign; an arm fails three times in a row.
+    """
+    folder = Path(folder)
+    (folder / "blocks").mkdir(parents=True, exist_ok=True)
+    with locked(folder / "campaign.lock") as lock:
+        _declare(campaign, folder)
+        done = set(read_blocks(folder, campaign))
+        total = campaign.blocks * len(campaign.workloads)
+        started = len(done)
+        failures = [0] * len(campaign.workloads)
+        for block, arm in order_of(campaign):
+            if (block, arm) in done:
+                continue
+            found = _block(campaign, folder, block, arm, lock)
+            if "failure" in found:
+                failures[arm] += 1
+                if failures[arm] == MOST_FAILURES or not done:
+                    raise CampaignError(
+                        f"arm {campaign.workloads[arm].name!r}, block {block}: "
+                        f"{found['failure']}"
+                    )
+                continue
+            failures[arm] = 0
+            done.add((block, arm))
+            if progress is not None:
+                progress(len(done), total, found)
+        return len(done) - started
+
+
+def _declare(campaign: Campaign, folder: Path) -> None:
+    """Write what is declared, or compare it with what the folder was begun with."""
+    path = folder / "campaign.json"
+    declared = json.loads(json.dumps(campaign.declared()))
+    if not path.exists():
+        write_atomic(path, json.dumps(declared, indent=1).encode())
+        return
+    try:
+        there = json.loads(path.read_bytes())
+    except ValueError as error:
+        raise CampaignError(f"{path}: cannot be read: {error}") from error
+    for key in declared:
+        # More blocks may be asked for later; the order of the first stays the same.
+        if key != "blocks" and there.get(key) != declared[key]:
+            raise CampaignError(
+                f"{path}: {key} was {json.dumps(there.get(key))} and is now "
+                f"{json.dumps(declared[key])}; expected the same, or another folder"
+            )
+    if there.get("blocks") != campaign.blocks:
+        write_atomic(path, json.dumps(declared, indent=1).encode())
+
+
+def _path(folder: Path, block: int, arm: int) -> Path:
+    return folder / "blocks" / f"{block:04d}-{arm:03d}.json"
+
+
+def read_blocks(
+    folder: str | Path, campaign: Campaign
+) -> dict[tuple[int, int], dict[str, Any]]:
+    """Return the finished blocks of a folder, by block and arm.
+
+    Raises
+    ------
+    CampaignError
+        A file of a block that cannot be read, by name.
+    """
+    found = {}
+    for block, arm in order_of(campaign):
+        path = _path(Path(folder), block, arm)
+        if path.exists():
+            try:
+                found[block, arm] = json.loads(path.read_bytes())
+            except ValueError as error:
+                raise CampaignError(
+                    f"{path}: cannot be read: {error}; remove it to run the block again"
+                ) from error
+    return found
+
+
+def _block(
+    campaign: Campaign, folder: Path, block: int, arm: int, lock: IO[bytes]
+) -> dict[str, Any]:
+    """Run one block in a process of its own; return what it wrote, or its failure."""
+    path = _path(folder, block, arm)
+    asked = {
+        "block": block,
+        "arm": arm,
+        "workload": asdict(campaign.workloads[arm]),
+        "meter": dict(campaign.meter),
+        "seed": [campaign.seed, block, arm],
+        "settings": asdict(campaign.settings),
+        "keep_output": campaign.equal_work is not None,
+        "reference": _reference(folder),
+        "file": str(path.resolve()),
+    }
+    with _process(asked, lock) as process:
+        said, _ = process.communicate(json.dumps(asked).encode())
+    if process.returncode == 0 and path.exists():
+        return json.loads(path.read_bytes())
+    last = said.decode(errors="replace").strip().splitlines()[-1:] or [
+        f"its process ended with status {process.returncode}"
+    ]
+    failed = folder / "failed.jsonl"
+    with failed.open("a", encoding="utf-8") as file:
+        file.write(json.dumps({"block": block, "arm": arm, "failure": last[0]}) + "\n")
+    return {"failure": last[0]}
+
+
+@contextmanager
+def _process(
+    asked: Mapping[str, Any], lock: IO[bytes]
+) -> Iterator[subprocess.Popen[bytes]]:
+    """Start a block; whatever happens, it does not outlive the `with`."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "probcalc.measurement.block"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        pass_fds=[lock.fileno()],
+    )
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            process.terminate()
+            try:
+                process.wait(10.0)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+def _reference(folder: Path) -> float | None:
+    """Temperature at which the first block began, which the others wait for."""
+    first = sorted((folder / "blocks").glob("*.json"))[:1]
+    if not first:
+        return None
+    return json.loads(first[0].read_bytes()).get("temperature")
