@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -45,14 +46,14 @@ def test_needed_runs_are_the_published_numbers() -> None:
 
 @pytest.mark.parametrize(("n", "p"), [(30, 0.5), (100, 0.9), (400, 0.99)])
 @pytest.mark.parametrize("law", [stats.norm(), stats.lognorm(0.8), stats.expon()])
-def test_bounds_of_independent_runs_cover(n: int, p: float, law: stats.norm) -> None:
+def test_bounds_of_independent_runs_cover(n: int, p: float, law: Any) -> None:
     rng = np.random.default_rng([n, int(100 * p)])
     truth, repeats, missed = law.ppf(p), 600, [0, 0]
     for _ in range(repeats):
         x = Blocked.of(law.rvs(size=n, random_state=rng))
         _, low, high = quantile_bounds(x, p, level=0.95)
-        missed[0] += low > truth
-        missed[1] += high < truth
+        missed[0] += int(low > truth)
+        missed[1] += int(high < truth)
     assert max(missed) <= most(repeats)
     assert min(missed) >= 5  # and they are not far too wide
 
@@ -67,8 +68,8 @@ def test_bounds_of_runs_in_blocks_cover(
     truth, repeats, missed = stats.norm.ppf(p), 200, [0, 0]
     for _ in range(repeats):
         _, low, high = quantile_bounds(blocked(rng, blocks, each, share), p, level=0.95)
-        missed[0] += low > truth
-        missed[1] += high < truth
+        missed[0] += int(low > truth)
+        missed[1] += int(high < truth)
     # Ten blocks that share 30 % of the variance cover 92 %: 8 % are allowed here.
     assert max(missed) <= most(repeats, 0.08)
 
@@ -105,7 +106,7 @@ def test_shares_cover() -> None:
     missed = [0, 0]
     for _ in range(300):
         data = blocked(rng, 10, 30, 0.1)
-        _, low, high = exceedance(data, stats.norm.isf(0.1), level=0.95)
+        _, low, high = exceedance(data, 1.2815515655446004, level=0.95)
         missed[0] += low > 0.1
         missed[1] += high < 0.1
     assert max(missed) <= most(300, 0.07)

@@ -31,7 +31,7 @@ __all__ = [
     "Unsafe",
     "coarsened",
     "conditions_of",
-    "tested",
+    "interaction_of",
     "unsafe_parts",
     "with_tests",
 ]
@@ -241,7 +241,7 @@ def _test(found: Mapping[str, Any]) -> Interaction:
     )
 
 
-def tested(
+def interaction_of(
     condition: Condition, null: Element, other: Element, verdict: Verdict
 ) -> Interaction:
     """Return the evidence of one condition, not yet corrected for many.

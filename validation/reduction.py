@@ -334,7 +334,7 @@ def _parts(term: Term) -> list[tuple[Term, bool]]:
         else:
             found.append((part, first))
             stack += [(p, first) for p in part.parts]
-    return [(p, f) for p, f in found if p is not term]
+    return [(p, f) for p, f in found if p != term]
 
 
 def _first_names(part: Term) -> list[str]:
