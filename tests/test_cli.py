@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from probcalc import cli
 from probcalc.cli import main
+from probcalc.commands import plans
 
 ROOT = pathlib.Path(__file__).parent.parent
 NOISY = """
@@ -428,7 +428,7 @@ def test_an_interrupt_is_quiet(monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(arguments: object) -> int:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(cli, "_budget", interrupted)
+    monkeypatch.setattr(plans, "_budget", interrupted)
     assert main(["budget", "x"]) == 130
 
 
@@ -438,7 +438,7 @@ def test_out_of_memory_is_one_line(
     def exhausted(arguments: object) -> int:
         raise MemoryError
 
-    monkeypatch.setattr(cli, "_budget", exhausted)
+    monkeypatch.setattr(plans, "_budget", exhausted)
     assert main(["budget", "x"]) == 2
     assert capsys.readouterr().err == "probcalc: not enough memory for this plan\n"
 

@@ -26,7 +26,9 @@ from probcalc.kernels import graph
 from probcalc.plan import Plan
 from probcalc.schedules import one_f_one_b
 
-__all__ = ["Gap", "as_table", "gaps"]
+__all__ = ["COLD", "Gap", "Iterations", "as_table", "gaps", "iterations"]
+
+FloatArray = npt.NDArray[np.float64]
 
 COLD = 2
 
@@ -56,8 +58,28 @@ class Gap(NamedTuple):
     loaded_sd: float
 
 
-def gaps(folder: pathlib.Path, model: str) -> Iterator[Gap]:
-    """Gap of every recorded plan of a model.
+class Iterations(NamedTuple):
+    """Iterations of one plan of clocks, cold ones left out.
+
+    Attributes
+    ----------
+    model, clocks : str
+    measured : ndarray, shape (iterations,)
+        Iteration times of rank 0, s.
+    bare, loaded : ndarray, shape (iterations,)
+        Composed from the iteration's own times, without and with the recorded load
+        times of first and last stage, s.
+    """
+
+    model: str
+    clocks: str
+    measured: FloatArray
+    bare: FloatArray
+    loaded: FloatArray
+
+
+def iterations(folder: pathlib.Path, model: str) -> Iterator[Iterations]:
+    """Compose every iteration of every recorded plan of a model.
 
     Parameters
     ----------
@@ -71,10 +93,10 @@ def gaps(folder: pathlib.Path, model: str) -> Iterator[Gap]:
     )
     for path in files:
         ranks = json.loads(path.read_text(encoding="utf-8"))
-        yield _gap(model, path.name.partition(".")[0], ranks)
+        yield _iterations(model, path.name.partition(".")[0], ranks)
 
 
-def _gap(model: str, clocks: str, ranks: list[dict[str, Any]]) -> Gap:
+def _iterations(model: str, clocks: str, ranks: list[dict[str, Any]]) -> Iterations:
     count = len(ranks[0]["iter_time"])
     microbatches = len(ranks[0]["time_breakdown"]["forward"][COLD])
     unit = Element("unit", time=1.0, static_power=60.0, device="gpu0")
@@ -83,28 +105,30 @@ def _gap(model: str, clocks: str, ranks: list[dict[str, Any]]) -> Gap:
         one_f_one_b(len(ranks), microbatches, forward=unit, backward=unit, load=load)
         for load in (None, ends)
     )
-    found = np.array(
-        [
-            [
-                ranks[0]["iter_time"][i],
-                _composed(bare, ranks, i),
-                _composed(loaded, ranks, i),
-            ]
-            for i in range(COLD, count)
-        ]
-    )
-    gap = found[:, :1] - found[:, 1:]
-    means, spreads = gap.mean(axis=0), gap.std(axis=0, ddof=1)
-    return Gap(
+    kept = range(COLD, count)
+    return Iterations(
         model,
         clocks,
-        count - COLD,
-        float(found[:, 0].mean()),
-        float(means[0]),
-        float(spreads[0]),
-        float(means[1]),
-        float(spreads[1]),
+        np.array(ranks[0]["iter_time"][COLD:]),
+        np.array([_composed(bare, ranks, i) for i in kept]),
+        np.array([_composed(loaded, ranks, i) for i in kept]),
     )
+
+
+def gaps(folder: pathlib.Path, model: str) -> Iterator[Gap]:
+    """Gap of every recorded plan of a model; arguments as `iterations`."""
+    for r in iterations(folder, model):
+        bare, loaded = r.measured - r.bare, r.measured - r.loaded
+        yield Gap(
+            model,
+            r.clocks,
+            r.measured.size,
+            float(r.measured.mean()),
+            float(bare.mean()),
+            float(bare.std(ddof=1)),
+            float(loaded.mean()),
+            float(loaded.std(ddof=1)),
+        )
 
 
 def _composed(plan: Plan, ranks: list[dict[str, Any]], iteration: int) -> float:
@@ -126,7 +150,7 @@ def _time(times: list[float], microbatch: int, microbatches: int) -> float:
     return sum(times[microbatch * each : (microbatch + 1) * each])
 
 
-def _longest(plan: Plan, durations: npt.NDArray[np.float64]) -> float:
+def _longest(plan: Plan, durations: FloatArray) -> float:
     return graph.longest(
         len(plan), plan.sources, plan.targets, plan.lags, durations, plan.releases
     )

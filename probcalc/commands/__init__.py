@@ -1,0 +1,1 @@
+"""What each command of ``probcalc`` asks for, and does."""

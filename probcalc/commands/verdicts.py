@@ -1,0 +1,257 @@
+"""``probcalc validate`` and ``probcalc compare``: whether a prediction holds."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from probcalc.errors import InputError
+from probcalc.units import quantity
+
+if TYPE_CHECKING:
+    from probcalc.validation.blocks import Blocked
+    from probcalc.validation.verdict import Verdict
+
+__all__ = ["add"]
+
+_VALIDATE_HELP = """\
+MEASUREMENT is a .csv or .parquet file with a header: columns "time_s" and "energy_j",
+and "block" with the process of each run. Exit status: 0 held, 1 refuted, 3 undecided.
+
+examples:
+  probcalc validate plan.toml measured.csv --margin "2 %"
+  probcalc validate plan.toml measured.csv --of time --margin "0.1 ms" --json
+  probcalc validate --study error-rates
+"""
+_COMPARE_HELP = """\
+A and B are files of runs as for "validate". Exit status: 0 A uses no more than B, but
+for the margin; 1 it uses more; 3 undecided, with the blocks that would decide.
+
+examples:
+  probcalc compare fused.csv separate.csv
+  probcalc compare fused.csv separate.csv --margin "1 %" --paired --json
+"""
+
+
+def add(commands: Any) -> None:
+    """Add both commands to a parser's."""
+    validate = commands.add_parser(
+        "validate",
+        help="whether a prediction agrees with direct measurement; studies",
+        description="Compare a plan's prediction with direct measurement of the whole.",
+        epilog=_VALIDATE_HELP,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    validate.add_argument("plan", nargs="?", metavar="PREDICTION", help="plan file")
+    validate.add_argument("measured", nargs="?", metavar="MEASUREMENT")
+    validate.add_argument(
+        "--study", metavar="NAME", help="run a study of the package itself"
+    )
+    validate.add_argument(
+        "--records", metavar="FOLDER", help="public records that the study reads"
+    )
+    validate.add_argument(
+        "--repeats", type=int, metavar="N", help="of a study; its own number without"
+    )
+    validate.add_argument(
+        "-p",
+        type=float,
+        nargs="*",
+        default=[0.5, 0.9],
+        metavar="P",
+        help="quantiles to compare beside the mean; default 0.5 0.9",
+    )
+    validate.add_argument("--seed", type=int, default=0, metavar="S")
+    _common(validate)
+    validate.set_defaults(run=_validate)
+    compare = commands.add_parser(
+        "compare",
+        help="whether one configuration uses less than another",
+        description="Compare measured runs of two configurations.",
+        epilog=_COMPARE_HELP,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    compare.add_argument("a", metavar="A")
+    compare.add_argument("b", metavar="B")
+    compare.add_argument(
+        "--paired",
+        action="store_true",
+        help="block i of both was measured side by side",
+    )
+    _common(compare)
+    compare.set_defaults(run=_compare)
+
+
+def _common(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--of", choices=("energy", "time"), default="energy", help="default energy"
+    )
+    command.add_argument(
+        "--margin",
+        default=None,
+        metavar="M",
+        help='declared before the data: "0.1 J", "1 ms", or "2 %%" of the mean',
+    )
+    command.add_argument(
+        "--level", type=float, default=0.95, help="confidence; default 0.95"
+    )
+    command.add_argument("--json", action="store_true", help="write JSON")
+
+
+def _validate(arguments: argparse.Namespace) -> int:
+    if arguments.study is not None:
+        return _study(arguments)
+    if arguments.plan is None or arguments.measured is None:
+        raise InputError("give PREDICTION and MEASUREMENT, or --study NAME")
+    if arguments.margin is None:
+        raise InputError(
+            "--margin is missing: by how much may they differ and still agree? "
+            'Declare it before the data, such as "2 %"'
+        )
+    from probcalc.planfile import read_plan
+    from probcalc.validation.deviation import (
+        deviation,
+        law_deviation,
+        predicted,
+        single_runs,
+    )
+
+    runs = _runs(arguments.measured, arguments.of)
+    plan = read_plan(arguments.plan)
+    prediction = predicted(plan.term, of=arguments.of, seed=arguments.seed)
+    margin = _margin(arguments, float(prediction.draws.mean()))
+    main = deviation(
+        prediction, runs, margin=margin, levels=arguments.p, level=arguments.level
+    )
+    beside = [
+        single_runs(prediction, runs, level=arguments.level),
+        law_deviation(prediction, runs, level=arguments.level, seed=arguments.seed),
+    ]
+    influences = None
+    if main.outcome.value == "refuted":
+        from probcalc.validation.sensitivity import sensitivity
+
+        gap = float(runs.values.mean() - prediction.draws.mean())
+        influences = sensitivity(
+            plan.term, gap=gap, of=arguments.of, seed=arguments.seed
+        )
+    if arguments.json:
+        found = {
+            "verdict": main.to_dict(),
+            "beside": [v.to_dict() for v in beside],
+            "influences": None
+            if influences is None
+            else [_influence(i, arguments.of) for i in influences],
+        }
+        print(json.dumps(found, indent=2, allow_nan=False))
+    else:
+        print("\n".join(str(v) for v in (main, *beside)))
+        if influences is not None:
+            print(_as_text(influences, arguments.of))
+    return _status(main)
+
+
+def _influence(i: Any, of: str) -> dict[str, Any]:
+    def number(x: float) -> float | None:
+        return x if x == x and abs(x) < float("inf") else None
+
+    return {
+        "element": i.element,
+        "executions": i.executions,
+        "variance_share": number(i.variance_share),
+        "per_percent": {"unit": "J" if of == "energy" else "s", "value": i.slope},
+        "factor_that_explains": number(i.factor),
+    }
+
+
+def _as_text(influences: Any, of: str) -> str:
+    unit = "J" if of == "energy" else "s"
+    lines = [
+        "",
+        "what could explain it        share of variance   per 1 %       alone it takes",
+    ]
+    lines += [
+        f"  {i.element[:24]:<24} {i.variance_share:12.1%}      {i.slope:10.4g} {unit}"
+        f"   x {i.factor:.3f}"
+        for i in influences[:12]
+    ]
+    return "\n".join(lines)
+
+
+def _compare(arguments: argparse.Namespace) -> int:
+    from probcalc.validation.comparison import compare
+
+    a, b = (_runs(name, arguments.of) for name in (arguments.a, arguments.b))
+    margin = 0.0
+    if arguments.margin is not None:
+        margin = _margin(arguments, float(b.means.mean()))
+    unit = "J" if arguments.of == "energy" else "s"
+    found = compare(
+        a, b, unit=unit, margin=margin, level=arguments.level, paired=arguments.paired
+    )
+    if arguments.json:
+        print(json.dumps(found.to_dict(), indent=2, allow_nan=False))
+    else:
+        value, low, high = found.difference
+        print(found.cheaper)
+        print(
+            f"mean of A less that of B: {value:+.4g} [{low:+.4g}, {high:+.4g}] {unit} "
+            f"at {arguments.level:.0%}, ratio {found.ratio:.4f}"
+        )
+        print(
+            f"a run of A is below one of B with probability {found.less.value:.3f} "
+            f"[{found.less.lower:.3f}, {found.less.upper:.3f}]"
+        )
+        print(f"intervals separated: {'yes' if found.separated else 'no'}")
+    return _status(found.cheaper)
+
+
+def _study(arguments: argparse.Namespace) -> int:
+    from probcalc.validation.studies import run
+
+    found = run(
+        arguments.study,
+        records=arguments.records,
+        repeats=arguments.repeats,
+        seed=arguments.seed,
+    )
+    if arguments.json:
+        print(json.dumps(found.record, indent=1, allow_nan=False))
+    else:
+        print(found.table)
+    return 0
+
+
+def _status(verdict: Verdict) -> int:
+    return {"held": 0, "refuted": 1, "undecided": 3}[verdict.outcome.value]
+
+
+def _runs(name: str, of: str) -> Blocked:
+    from probcalc.columns import read_labels, read_numbers
+    from probcalc.errors import PlanError
+    from probcalc.validation.blocks import Blocked
+
+    path = Path(name)
+    column = "energy_j" if of == "energy" else "time_s"
+    values = read_numbers(path, column, where=name)
+    try:
+        blocks = read_labels(path, "block", where=name)
+    except PlanError as error:
+        if "has no column" not in str(error):
+            raise
+        blocks = None  # every run is then taken for independent, as the table says
+    return Blocked.of(values, blocks, name=path.stem)
+
+
+def _margin(arguments: argparse.Namespace, mean: float) -> float:
+    text = arguments.margin.strip()
+    if text.endswith("%"):
+        try:
+            return float(text[:-1]) / 100.0 * mean
+        except ValueError:
+            raise InputError(
+                f"--margin: {arguments.margin!r} found; expected such as '2 %'"
+            ) from None
+    return quantity(text, dimension=arguments.of, where="--margin")
