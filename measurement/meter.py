@@ -105,7 +105,7 @@ class Device:
 
     def __post_init__(self) -> None:
         """Freeze the facts."""
-        object.__setattr__(self, "facts", ReadOnly(self.facts))
+        object.__setattr__(self, "facts", ReadOnly(dict(self.facts)))
 
 
 class Meter(Protocol):
