@@ -21,6 +21,7 @@ import numpy as np
 
 from probcalc.errors import InputError, ProbcalcError
 from probcalc.measurement.atomic import locked, write_atomic
+from probcalc.measurement.settings import Settings
 from probcalc.measurement.workload import Workload
 
 __all__ = ["Campaign", "CampaignError", "Settings", "order_of", "read_blocks", "run"]
@@ -35,52 +36,6 @@ class CampaignError(ProbcalcError):
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
-    """How every block measures.
-
-    Parameters
-    ----------
-    windows : int
-        Windows of energy in a block (callables); runs of a command.
-    seconds : float or None
-        Length of a window in s; without it 12 update periods of the source, 2 s at
-        least.
-    idle : float
-        Seconds of ready idle measured before and after the windows.
-    timer : str
-        As `probcalc.measurement.timers.timer_of`.
-    dephase : bool or None
-        Random idle gaps between repetitions; without it where the sensor needs them.
-    thermal_limit : float
-        Longest time in s to wait for the start temperature of the first block; 0 does
-        not wait.
-    """
-
-    windows: int = 5
-    seconds: float | None = None
-    idle: float = 3.0
-    timer: str = "auto"
-    dephase: bool | None = None
-    thermal_limit: float = 0.0
-
-    def __post_init__(self) -> None:
-        """Check ranges."""
-        if isinstance(self.windows, bool) or not isinstance(self.windows, int):
-            raise InputError(f"windows is {self.windows!r}, expected a whole number")
-        if self.windows < 1:
-            raise InputError(f"windows is {self.windows}, expected at least 1")
-        for name in ("seconds", "idle", "thermal_limit"):
-            value = getattr(self, name)
-            if value is None and name == "seconds":
-                continue
-            least = 0.0 if name == "thermal_limit" else 1e-3
-            if not (isinstance(value, float | int) and least <= value < 1e6):
-                raise InputError(
-                    f"{name} is {value!r}, expected seconds from {least:g} to 1e6"
-                )
-
-
-@dataclass(frozen=True, slots=True)
 class Campaign:
     """What is declared before the first block; stored, and compared when taken up.
 
@@ -89,7 +44,7 @@ class Campaign:
     workloads : sequence of Workload
         One arm each, names distinct.
     meter : mapping
-        As `probcalc.measurement.instruments.opened`.
+        As `probcalc.measurement.instruments.meter_of`.
     blocks : int
         Fresh processes per arm; ten or more for a verdict.
     seed : int
@@ -174,6 +129,7 @@ def run(
     (folder / "blocks").mkdir(parents=True, exist_ok=True)
     with locked(folder / "campaign.lock") as lock:
         _declare(campaign, folder)
+        meter = _probed(campaign.meter, folder)
         done = set(read_blocks(folder, campaign))
         total = campaign.blocks * len(campaign.workloads)
         started = len(done)
@@ -181,7 +137,7 @@ def run(
         for block, arm in order_of(campaign):
             if (block, arm) in done:
                 continue
-            found = _block(campaign, folder, block, arm, lock)
+            found = _block(campaign, meter, folder, block, arm, lock)
             if "failure" in found:
                 failures[arm] += 1
                 if failures[arm] == MOST_FAILURES or not done:
@@ -246,8 +202,40 @@ def read_blocks(
     return found
 
 
+def _probed(meter: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """Return the meter with the update period and reading window of its counter.
+
+    They are found once, by a probe that is kept beside the blocks.
+    """
+    if "period" in meter:
+        return dict(meter)
+    path = folder / "probe.json"
+    if not path.exists():
+        from probcalc.measurement.instruments import meter_of
+        from probcalc.measurement.probe import probe
+
+        opened = meter_of(meter)
+        try:
+            found = probe(opened).as_dict()
+        finally:
+            opened.close()
+        write_atomic(path, json.dumps(found, indent=1, default=str).encode())
+    sources = json.loads(path.read_bytes())["sources"]
+    best = next((s for s in sources if s["source"] == "counter" and s["answers"]), {})
+    return dict(meter) | {
+        name: best[name]
+        for name in ("period", "reading_window")
+        if best.get(name) is not None
+    }
+
+
 def _block(
-    campaign: Campaign, folder: Path, block: int, arm: int, lock: IO[bytes]
+    campaign: Campaign,
+    meter: Mapping[str, Any],
+    folder: Path,
+    block: int,
+    arm: int,
+    lock: IO[bytes],
 ) -> dict[str, Any]:
     """Run one block in a process of its own; return what it wrote, or its failure."""
     path = _path(folder, block, arm)
@@ -255,7 +243,7 @@ def _block(
         "block": block,
         "arm": arm,
         "workload": asdict(campaign.workloads[arm]),
-        "meter": dict(campaign.meter),
+        "meter": dict(meter),
         "seed": [campaign.seed, block, arm],
         "settings": asdict(campaign.settings),
         "keep_output": campaign.equal_work is not None,
@@ -263,7 +251,7 @@ def _block(
         "file": str(path.resolve()),
     }
     with _process(asked, lock) as process:
-        said, _ = process.communicate(json.dumps(asked).encode())
+        _, said = process.communicate(json.dumps(asked).encode())
     if process.returncode == 0 and path.exists():
         return json.loads(path.read_bytes())
     last = said.decode(errors="replace").strip().splitlines()[-1:] or [

@@ -9,7 +9,6 @@ from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
-from scipy import stats
 
 from probcalc.errors import InputError
 from probcalc.measurement.faults import ConflictError
@@ -233,4 +232,6 @@ def _positive(mean: float, sd: float) -> object:
     """Return a law around a mean, of a factor that cannot be negative."""
     if sd == 0.0:
         return mean
-    return stats.truncate(stats.Normal(mu=mean, sigma=sd), lb=0.0)
+    from scipy import stats
+
+    return stats.truncnorm(-mean / sd, math.inf, loc=mean, scale=sd)

@@ -149,11 +149,12 @@ def _add(result: Any, digest: Any, numbers: list[npt.NDArray[Any]], where: str) 
         ]
         digest.update(f"list of {len(parts)};".encode())
         return "[" + ", ".join(parts) + "]"
-    if hasattr(result, "detach"):  # Torch: off the device, and of a type NumPy knows
-        result = result.detach().cpu()
-        if "bfloat16" in str(result.dtype):
-            result = result.float()
-    array = np.asarray(result)
+    held: Any = result
+    if hasattr(held, "detach"):  # Torch: off the device, and of a type NumPy knows
+        held = held.detach().cpu()
+        if "bfloat16" in str(held.dtype):
+            held = held.float()
+    array = np.asarray(held)
     if array.dtype.kind not in "biufc":
         raise InputError(
             f"{where}: {type(result).__name__} found; expected arrays, numbers, text, "

@@ -15,6 +15,8 @@ __all__ = ["LEAST_SAMPLES", "continuity", "long_enough", "plausible", "still"]
 LEAST_PERIODS = {"naive": 50.0, "ticks": 10.0, "regression": 10.0}
 LOWEST, HIGHEST = 0.2, 1.5
 # Samples per update, less what the jitter of a poll at exactly P/2 takes off.
+#: s; updates come every 10 to 100 ms on the boards that were measured.
+UNKNOWN = 1.0
 LEAST_SAMPLES = 2.0 * 0.98
 # A gap within a trace, in periods: a power update is missed, or the counter was away.
 GAP = {"counter": 3.0, "power": 1.5}
@@ -85,6 +87,9 @@ def long_enough(
     if period is None:
         if method == "polled":
             notes.append("update period unknown: samples per update not checked")
+            if duration < UNKNOWN * (1.0 - 1e-9):
+                short = f"window of {duration:.4g} s and update period unknown"
+                return (f"{short}, expected {UNKNOWN:g} s: ten of the longest seen",)
         return ()
     reasons = []
     if duration < period:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy import stats
+from scipy import special
 
 from probcalc.errors import InputError
 from probcalc.readonly import reduced
@@ -107,7 +107,7 @@ class StaticPower:
     def interval(self, temperature: float, level: float = 0.95) -> tuple[float, float]:
         """Return a confidence interval of s in W (Student's t, windows - 2)."""
         power, error = self.at(temperature), self.error(temperature)
-        half = error * float(stats.t.ppf(0.5 + 0.5 * level, self.windows - 2))
+        half = error * float(special.stdtrit(self.windows - 2, 0.5 + 0.5 * level))
         return power - half, power + half
 
     def law(self, temperature: float) -> Any:
@@ -121,7 +121,9 @@ class StaticPower:
         sigma = wide * self.error(temperature) / self.at(temperature)
         if sigma == 0.0:
             return 1.0
-        return stats.truncate(stats.Normal(mu=1.0, sigma=sigma), lb=0.0)
+        from scipy import stats
+
+        return stats.truncnorm(-1.0 / sigma, math.inf, loc=1.0, scale=sigma)
 
     def shared(self, name: str, temperature: float) -> Shared:
         """Return the calibration error that every element on the board shares.

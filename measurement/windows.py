@@ -202,6 +202,8 @@ def window_energy(
     if not 0.0 < level < 1.0:
         raise InputError(f"window: level is {level!r}, expected a number in (0, 1)")
     progress, runs = _progress(start, end, repetitions, completions)
+    if not len(trace):
+        return _unanswered(trace, start, end, method, period, runs)
     period = period_of(trace) if period is None else period
     chosen = _method(trace, start, end, method, completions is not None, period)
     if power_limit is None and trace.device is not None:
@@ -258,6 +260,37 @@ def window_energy(
         notes=tuple(notes),
     )
 
+
+
+def _unanswered(
+    trace: Trace,
+    start: float,
+    end: float,
+    method: str,
+    period: float | None,
+    runs: int | None,
+) -> WindowEnergy:
+    """Return the window of a source that gave no reading at all."""
+    why = f": {trace.missing[0].reason}" if trace.missing else ""
+    usual: Method = "naive" if trace.source == "counter" else "polled"
+    return WindowEnergy(
+        energy=None,
+        lower=None,
+        upper=None,
+        kind="none",
+        method=usual if method == "auto" else method,  # type: ignore[arg-type]
+        valid=False,
+        reasons=(f"no reading of {trace.source}{why}",),
+        start=start,
+        end=end,
+        updates=0,
+        period=period,
+        rate=math.nan,
+        largest_gap=math.nan,
+        scope=trace.scope,
+        source=trace.source,
+        repetitions=runs,
+    )
 
 def _window(start: float, end: float) -> tuple[float, float]:
     start, end = float(start), float(end)

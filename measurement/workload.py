@@ -19,7 +19,7 @@ from typing import Any
 
 from probcalc.errors import InputError, ProbcalcError
 
-__all__ = ["Job", "Workload", "WorkloadError", "imported", "opened"]
+__all__ = ["Job", "Workload", "WorkloadError", "imported", "job_of"]
 
 
 class WorkloadError(ProbcalcError):
@@ -78,7 +78,7 @@ class Job:
     is_command: bool
 
 
-def opened(workload: Workload) -> Job:
+def job_of(workload: Workload) -> Job:
     """Import a callable and run its set-up, or make a command ready.
 
     Raises
