@@ -88,7 +88,7 @@ def measured(asked: Mapping[str, Any]) -> dict[str, Any]:
         sampler.check()
         # Where no probe did, the traces so far tell how often the source is updated.
         period = asked["meter"].get("period") or period_of(_preferred(sampler, meter))
-        count, gaps = _repetitions(job, rate, period, settings, asked["meter"])
+        count, gaps = _repetitions(job, rate, period, settings, asked)
         rng = np.random.default_rng(asked["seed"])
         runs = [
             _window(job, timer, meter, count, gaps, period, rng)
@@ -137,19 +137,24 @@ def _repetitions(
     each: float,
     period: float | None,
     settings: Settings,
-    meter: Mapping[str, Any],
+    asked: Mapping[str, Any],
 ) -> tuple[int, bool]:
-    """Repetitions of a window, and whether to put gaps between them."""
+    """Repetitions of a window, and whether to put gaps between them.
+
+    All blocks of an arm keep to the repetitions of its first one: one grain.
+    """
     if job.is_command:
         return 1, False
     seconds = settings.seconds
     if seconds is None:
         seconds = max(SHORTEST, PERIODS * (period or 0.0))
-    window = meter.get("reading_window")
+    window = asked["meter"].get("reading_window")
     gaps = settings.dephase
     if gaps is None:
         part = window is not None and period is not None and window < 0.97 * period
         gaps = bool(part and needs_dephasing(each, period or 1.0, window))
+    if asked.get("repetitions"):
+        return int(asked["repetitions"]), gaps
     spent = each + (0.5 * period if gaps and period else 0.0)
     return max(math.ceil(seconds / max(spent, 1e-9)), 1), gaps
 

@@ -247,7 +247,8 @@ def _block(
         "seed": [campaign.seed, block, arm],
         "settings": asdict(campaign.settings),
         "keep_output": campaign.equal_work is not None,
-        "reference": _reference(folder),
+        "reference": _first(folder, "*", "temperature"),
+        "repetitions": _first(folder, f"*-{arm:03d}", "grain"),
         "file": str(path.resolve()),
     }
     with _process(asked, lock) as process:
@@ -287,9 +288,7 @@ def _process(
                 process.wait()
 
 
-def _reference(folder: Path) -> float | None:
-    """Temperature at which the first block began, which the others wait for."""
-    first = sorted((folder / "blocks").glob("*.json"))[:1]
-    if not first:
-        return None
-    return json.loads(first[0].read_bytes()).get("temperature")
+def _first(folder: Path, name: str, field: str) -> Any:
+    """A field of the first block there is, which the others keep to; None without."""
+    first = sorted((folder / "blocks").glob(f"{name}.json"))[:1]
+    return json.loads(first[0].read_bytes()).get(field) if first else None

@@ -45,7 +45,7 @@ def check_scope(device: Device, source: str, scope: Scope) -> None:
             f"meter: source is {source!r}, expected one of " + ", ".join(SOURCES)
         )
     known = scopes_of(device, source)
-    if False:
+    if scope not in known:
         raise NotSupportedError(
             f"{device.uuid}: {source} covers {' or '.join(known)}, not {scope}; scopes "
             "are never mixed"

@@ -154,6 +154,8 @@ def _add(result: Any, digest: Any, numbers: list[npt.NDArray[Any]], where: str) 
         held = held.detach().cpu()
         if "bfloat16" in str(held.dtype):
             held = held.float()
+    elif type(held).__module__.partition(".")[0] == "cupy":
+        held = held.get()
     array = np.asarray(held)
     if array.dtype.kind not in "biufc":
         raise InputError(
