@@ -24,7 +24,7 @@ from probcalc.measurement.polling import (
 from probcalc.measurement.sensors import averaging_of, known_averaging, known_window
 from probcalc.measurement.updates import LEAST_CHANGES, period_of, updates_of
 
-__all__ = ["Probe", "SourceProbe", "probe", "update_period"]
+__all__ = ["Probe", "SourceProbe", "probe"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,31 +203,16 @@ def probe(
     )
 
 
-def update_period(trace: Trace) -> float | None:
-    """Return the update period of a source in s: the median interval of changes.
-
-    Refined from the median over all changes (`updates.period_of`).
-
-    Returns
-    -------
-    float or None
-        None below 30 changes, or where the polls are further apart than half of it
-        and so would show themselves instead.
-    """
-    return _period(trace)[0]
-
-
 def _period(trace: Trace) -> tuple[float | None, str | None]:
     """Return the update period in s, or why it is unknown."""
     period = period_of(trace)
-    if period is None:
-        changes = len(updates_of(trace))
+    if period is not None:
+        return period, None
+    changes = len(updates_of(trace))
+    if changes <= LEAST_CHANGES:
         return None, f"unknown: {changes} changes, more than {LEAST_CHANGES} needed"
-    # Samples carry their own stamps, one each: they are never polled twice.
     gap = float(np.median(np.diff(trace.time)))
-    if trace.source != "power_samples" and gap > 0.5 * period * (1.0 + 1e-9):
-        return None, f"unknown: polls {gap:.3g} s apart show changes {period:.3g} s"
-    return period, None
+    return None, f"unknown: polls {gap:.3g} s apart show themselves"
 
 
 def _polled(

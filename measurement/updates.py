@@ -79,7 +79,8 @@ def period_of(trace: Trace) -> float | None:
     Returns
     -------
     float or None
-        None below 30 changes (protocol step 1).
+        None below 30 changes (protocol step 1), or where the polls are further apart
+        than half of it and so would show themselves instead.
     """
     times = updates_of(trace).time
     if times.size < LEAST_CHANGES + 1:
@@ -91,7 +92,10 @@ def period_of(trace: Trace) -> float | None:
     # A value that was read while it was written makes two short intervals of one: the
     # shorter holds no period, and the sum is right again.
     held = np.rint(intervals / period).sum()
-    return float((times[-1] - times[0]) / held)
+    found = float((times[-1] - times[0]) / held)
+    # Samples carry their own stamps, one each: they are never polled twice.
+    sparse = float(np.median(np.diff(trace.time))) > 0.5 * found * (1.0 + 1e-9)
+    return None if sparse and trace.source != "power_samples" else found
 
 
 def _updates(earliest: FloatArray, latest: FloatArray, value: FloatArray) -> Updates:

@@ -17,10 +17,11 @@ from probcalc.errors import InputError
 from probcalc.measurement import faults
 from probcalc.measurement.clock import HostClock
 from probcalc.measurement.meter import Device, Trace
-from probcalc.measurement.probe import Probe, probe, update_period
+from probcalc.measurement.probe import Probe, probe
 from probcalc.measurement.recording import Recording
 from probcalc.measurement.replay import Fault, ReplayBoard, ReplayMeter
 from probcalc.measurement.sensors import averaging_of, known_averaging, known_window
+from probcalc.measurement.updates import period_of
 from tests import standin_reads as reads
 from tests.odd_meters import recorded
 from tests.standin import ENERGY, Standin, built, record, trace_csv
@@ -91,7 +92,7 @@ def test_update_periods_of_real_boards(
     shared_data: Callable[[str], pathlib.Path], name: str, column: str, period: float
 ) -> None:
     trace = nvidia_smi(shared_data(name), f"power.draw.{column} [W]")
-    assert update_period(trace) == pytest.approx(period, rel=0.02)
+    assert period_of(trace) == pytest.approx(period, rel=0.02)
 
 
 @pytest.mark.parametrize("source", ["counter", "power_instant"])
@@ -121,7 +122,7 @@ def test_polls_too_far_apart_do_not_show_themselves_as_updates() -> None:
     assert found is not None
     assert found.changes > 90
     assert found.period is None
-    assert found.period_note == "unknown: polls 0.05 s apart show changes 0.05 s"
+    assert found.period_note == "unknown: polls 0.05 s apart show themselves"
 
 
 # --- averaging -----------------------------------------------------------------------

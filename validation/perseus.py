@@ -12,7 +12,6 @@ what is composed. Nothing is fitted. Iterations 0 and 1 are cold starts and left
 
 from __future__ import annotations
 
-import json
 import pathlib
 import sys
 from collections.abc import Iterator
@@ -23,6 +22,7 @@ import numpy.typing as npt
 
 from probcalc.element import Element
 from probcalc.kernels import graph
+from probcalc.measurement.readers.perseus import RankProfile, read_profile
 from probcalc.plan import Plan
 from probcalc.schedules import one_f_one_b
 
@@ -92,13 +92,12 @@ def iterations(folder: pathlib.Path, model: str) -> Iterator[Iterations]:
         key=lambda path: int(path.name.partition(".")[0]),
     )
     for path in files:
-        ranks = json.loads(path.read_text(encoding="utf-8"))
-        yield _iterations(model, path.name.partition(".")[0], ranks)
+        yield _iterations(model, path.name.partition(".")[0], read_profile(path).ranks)
 
 
-def _iterations(model: str, clocks: str, ranks: list[dict[str, Any]]) -> Iterations:
-    count = len(ranks[0]["iter_time"])
-    microbatches = len(ranks[0]["time_breakdown"]["forward"][COLD])
+def _iterations(model: str, clocks: str, ranks: tuple[RankProfile, ...]) -> Iterations:
+    count = ranks[0].time.size
+    microbatches = ranks[0].times["forward"][COLD].size
     unit = Element("unit", time=1.0, static_power=60.0, device="gpu0")
     ends = {0: unit, len(ranks) - 1: unit}
     bare, loaded = (
@@ -109,7 +108,7 @@ def _iterations(model: str, clocks: str, ranks: list[dict[str, Any]]) -> Iterati
     return Iterations(
         model,
         clocks,
-        np.array(ranks[0]["iter_time"][COLD:]),
+        ranks[0].time[COLD:],
         np.array([_composed(bare, ranks, i) for i in kept]),
         np.array([_composed(loaded, ranks, i) for i in kept]),
     )
@@ -131,23 +130,23 @@ def gaps(folder: pathlib.Path, model: str) -> Iterator[Gap]:
         )
 
 
-def _composed(plan: Plan, ranks: list[dict[str, Any]], iteration: int) -> float:
-    count = len(ranks[0]["time_breakdown"]["forward"][iteration])
+def _composed(plan: Plan, ranks: tuple[RankProfile, ...], iteration: int) -> float:
+    count = ranks[0].times["forward"][iteration].size
     labels: Any = plan.labels
     names = ("stage", "kind", "microbatch")
     durations = np.array(
         [
-            _time(ranks[stage]["time_breakdown"][kind][iteration], microbatch, count)
+            _time(ranks[stage].times[kind][iteration], microbatch, count)
             for stage, kind, microbatch in zip(*(labels[n] for n in names), strict=True)
         ]
     )
     return _longest(plan, durations)
 
 
-def _time(times: list[float], microbatch: int, microbatches: int) -> float:
+def _time(times: FloatArray, microbatch: int, microbatches: int) -> float:
     # The last stage loads twice for each microbatch, one after the other.
-    each = len(times) // microbatches
-    return sum(times[microbatch * each : (microbatch + 1) * each])
+    each = times.size // microbatches
+    return float(times[microbatch * each : (microbatch + 1) * each].sum())
 
 
 def _longest(plan: Plan, durations: FloatArray) -> float:

@@ -17,8 +17,9 @@ if TYPE_CHECKING:
 __all__ = ["add"]
 
 _VALIDATE_HELP = """\
-MEASUREMENT is a .csv or .parquet file with a header: columns "time_s" and "energy_j",
-and "block" with the process of each run. Exit status: 0 held, 1 refuted, 3 undecided.
+MEASUREMENT is a signature (.nc) of "probcalc measure", or a .csv or .parquet file with
+a header: columns "time_s" and "energy_j", and "block" with the process of each run.
+Exit status: 0 held, 1 refuted, 3 undecided.
 
 examples:
   probcalc validate plan.toml measured.csv --margin "2 %"
@@ -234,6 +235,8 @@ def _runs(name: str, of: str) -> Blocked:
     from probcalc.validation.blocks import Blocked
 
     path = Path(name)
+    if path.suffix == ".nc":
+        return _signature(path, of)
     column = "energy_j" if of == "energy" else "time_s"
     values = read_numbers(path, column, where=name)
     try:
@@ -243,6 +246,21 @@ def _runs(name: str, of: str) -> Blocked:
             raise
         blocks = None  # every run is then taken for independent, as the table says
     return Blocked.of(values, blocks, name=path.stem)
+
+
+def _signature(path: Path, of: str) -> Blocked:
+    """Runs of a measured signature, those that are missing left out."""
+    import numpy as np
+
+    from probcalc.measurement.store import load
+    from probcalc.validation.blocks import Blocked
+
+    found = load(path)
+    good = found.complete
+    values = (found.energy if of == "energy" else found.time)[good]
+    block = np.broadcast_to(np.arange(good.shape[0])[:, None], good.shape)[good]
+    name = found.element if found.grain == 1 else f"{found.element} (mean of runs)"
+    return Blocked.of(values, block.tolist(), name=name)
 
 
 def _margin(arguments: argparse.Namespace, mean: float) -> float:

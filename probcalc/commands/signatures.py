@@ -1,0 +1,215 @@
+"""``probcalc signatures``: what a folder of measured signatures holds."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from probcalc.measurement.signature import Signature
+    from probcalc.measurement.store import Refused
+
+__all__ = ["add"]
+
+_HELP = """\
+examples:
+  probcalc signatures list out/signatures
+  probcalc signatures show out/signatures/rms-3bbf76daaf29eb26.nc
+  probcalc signatures diff before.nc after.nc
+  probcalc signatures export out/signatures runs.csv
+"""
+
+
+def add(commands: Any) -> None:
+    """Add the command to a parser's."""
+    command = commands.add_parser(
+        "signatures",
+        help="list, show, compare and export measured signatures",
+        description="What a folder of measured signatures holds.",
+        epilog=_HELP,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    jobs = command.add_subparsers(dest="job", metavar="JOB", required=True)
+    listed = jobs.add_parser("list", help="one line for each signature of a folder")
+    listed.add_argument("folder", metavar="FOLDER")
+    listed.set_defaults(run=_list)
+    shown = jobs.add_parser("show", help="one signature, with diagnostics of its runs")
+    shown.add_argument("file", metavar="FILE")
+    shown.set_defaults(run=_show)
+    compared = jobs.add_parser("diff", help="what two signatures differ in")
+    compared.add_argument("a", metavar="A")
+    compared.add_argument("b", metavar="B")
+    compared.set_defaults(run=_diff)
+    for job in (listed, shown, compared):
+        job.add_argument("--json", action="store_true", help="write JSON")
+    exported = jobs.add_parser("export", help="all signatures as one .csv or .json")
+    exported.add_argument("folder", metavar="FOLDER")
+    exported.add_argument("file", metavar="FILE")
+    exported.set_defaults(run=_export)
+
+
+def _list(arguments: argparse.Namespace) -> int:
+    from probcalc.measurement.signature_tables import signatures_table
+
+    rows, refused = signatures_table(arguments.folder)
+    if arguments.json:
+        print(
+            json.dumps(
+                {
+                    "signatures": list(rows),
+                    "refused": [
+                        {"file": str(r.path), "reason": r.reason} for r in refused
+                    ],
+                },
+                indent=2,
+                allow_nan=False,
+            )
+        )
+    else:
+        head = f"{'element':<24} {'context':<24} {'blocks':>6} {'runs':>6} "
+        head += (
+            f"{'missing':>7} {'grain':>6}  {'time (mean ± se)':<24} energy (mean ± se)"
+        )
+        lines = [head]
+        lines += [
+            f"{r['element'][:24]:<24} {_brief(r['context']):<24} {r['blocks']:>6} "
+            f"{r['runs']:>6} {r['missing']:>7} {r['grain']:>6}  {_law(r['time']):<24} "
+            f"{_law(r['energy'])}"
+            for r in rows
+        ]
+        print("\n".join(lines))
+    return _said(refused)
+
+
+def _brief(context: Mapping[str, Any]) -> str:
+    text = ", ".join(f"{k}={v}" for k, v in context.items())
+    return text if len(text) <= 24 else text[:21] + "..."
+
+
+def _law(law: Mapping[str, Any]) -> str:
+    if law["mean"] is None:
+        return "missing"
+    error = law["standard_error"]
+    spread = "± ?" if error is None else f"± {error:.2g}"
+    return f"{law['mean']:.5g} {spread} {law['unit']}"
+
+
+def _said(refused: Iterable[Refused]) -> int:
+    """Name the files that were not read; the rest was."""
+    status = 0
+    for one in refused:
+        print(f"probcalc: {one.reason}", file=sys.stderr)
+        status = 2
+    return status
+
+
+def _show(arguments: argparse.Namespace) -> int:
+    from probcalc.measurement.signature_tables import law_summary
+    from probcalc.measurement.store import load
+
+    s = load(arguments.file)
+    found = {
+        "element": s.element,
+        "context": _plain(s.context),
+        "grain": s.grain,
+        "devices": list(s.devices),
+        "scope": s.scope,
+        "static_power": _plain(s.static_power),
+        "static_power_error": _plain(s.static_power_error),
+        "time": law_summary(s.time, "s"),
+        "energy": law_summary(s.energy, "J"),
+        "invalid": [
+            {"block": w.block, "run": w.run, "reasons": list(w.reasons)}
+            for w in s.windows
+            if not w.valid
+        ],
+        "device_facts": _plain(s.device_facts),
+        "diagnosis": {name: _diagnosis(s, name) for name in ("time", "energy")},
+    }
+    if arguments.json:
+        print(json.dumps(found, indent=2, allow_nan=False))
+        return 0
+    print(f"{s.element}  {_brief(found['context'])}")
+    print(f"  {int(s.runs.sum())} runs in {s.runs.size} blocks, grain {s.grain}")
+    print(f"  time {_law(found['time'])}, energy {_law(found['energy'])}")
+    for host, power in (found["static_power"] or {}).items():
+        error = (found["static_power_error"] or {}).get(host)
+        spread = "± ?" if error is None else f"± {error:.2g}"
+        print(f"  static power of {host}: {power:.5g} {spread} W, scope {s.scope}")
+    for name, diagnosis in found["diagnosis"].items():
+        for warning in diagnosis["warnings"]:
+            print(
+                f"  {warning}" if warning.startswith(name) else f"  {name}: {warning}"
+            )
+    for w in found["invalid"][:10]:
+        print(f"  block {w['block']}, run {w['run']}: {'; '.join(w['reasons'])}")
+    return 0
+
+
+def _diagnosis(s: Signature, name: str) -> dict[str, Any]:
+    """Diagnose runs in blocks; what cannot be told is a warning, not an error."""
+    import numpy as np
+
+    from probcalc.errors import InputError
+    from probcalc.validation.blocks import Blocked
+    from probcalc.validation.diagnostics import diagnosed
+
+    good = s.complete
+    values = getattr(s, name)
+    block = np.broadcast_to(np.arange(good.shape[0])[:, None], good.shape)[good]
+    try:
+        found = diagnosed(Blocked.of(values[good], block.tolist(), name=name))
+    except InputError as error:
+        return {"warnings": [str(error)]}
+    return {
+        "rhat": _number(found.rhat),
+        "ess": {k: _number(v) for k, v in found.ess.items()},
+        "mcse": {k: _number(v) for k, v in found.mcse.items()},
+        "autocorrelation": _number(found.autocorrelation),
+        "design_effect": _number(found.effect),
+        "warnings": list(found.warnings),
+    }
+
+
+def _number(x: float) -> float | None:
+    return float(x) if abs(x) < float("inf") else None
+
+
+def _plain(document: Any) -> Any:
+    from probcalc.measurement.documents import plain
+
+    return plain(document)
+
+
+def _diff(arguments: argparse.Namespace) -> int:
+    from probcalc.measurement.signature_tables import diff
+    from probcalc.measurement.store import load
+
+    found = diff(load(arguments.a), load(arguments.b))
+    if arguments.json:
+        print(json.dumps(found, indent=2, allow_nan=False))
+        return 0
+    if found["same"]:
+        print("the same")
+        return 0
+    for place, (a, b) in found["facts"].items():
+        print(f"{place}: {a!r:.60} and {b!r:.60}")
+    for name, laws in found["laws"].items():
+        line = f"{name}: {_law(laws['a'])} and {_law(laws['b'])}"
+        if laws["difference"] is not None:
+            error = laws["standard_error"]
+            spread = "?" if error is None else f"{error:.2g}"
+            line += f", difference {laws['difference']:+.4g} ± {spread}"
+        print(line)
+    return 0
+
+
+def _export(arguments: argparse.Namespace) -> int:
+    from probcalc.measurement.signature_tables import export
+
+    count, refused = export(arguments.folder, arguments.file)
+    print(f"{count} signatures in {arguments.file}")
+    return _said(refused)

@@ -1,0 +1,1 @@
+"""Checks on a machine with an NVIDIA GPU: two kernels alone, in sequence, at once."""
