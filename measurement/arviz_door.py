@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -30,20 +29,25 @@ def inference_data(
                 f"signature {signature.element!r}: run 0 is missing in a block; "
                 "nothing is left to cut to"
             )
-    values = {"time": signature.time, "energy": signature.energy}
-    posterior = {name: np.array(table[:, :width]) for name, table in values.items()}
     import arviz
+    import xarray
 
-    coords = {"chain": list(signature.block_names), "draw": np.arange(width)}
-    # Up to 0.23 each group is an argument; from 1.0 they come as one mapping.
-    if "posterior" in inspect.signature(arviz.from_dict).parameters:
-        found = arviz.from_dict(posterior=posterior, coords=coords)
-    else:
-        found = arviz.from_dict({"posterior": posterior}, coords=coords)
-    group = found["posterior"]
-    for name, unit in (("time", "s"), ("energy", "J")):
-        group[name].attrs["units"] = unit
-    group.attrs["element"] = signature.element
-    group.attrs["grain"] = signature.grain
-    group.attrs["runs_left_out"] = int((signature.runs - width).clip(0).sum())
-    return found
+    posterior = xarray.Dataset(
+        {
+            name: (("chain", "draw"), table[:, :width], {"units": unit})
+            for name, table, unit in (
+                ("time", signature.time, "s"),
+                ("energy", signature.energy, "J"),
+            )
+        },
+        coords={"chain": list(signature.block_names), "draw": np.arange(width)},
+        attrs={
+            "element": signature.element,
+            "grain": signature.grain,
+            "runs_left_out": int((signature.runs - width).clip(0).sum()),
+        },
+    )
+    # Up to 0.23 ArviZ has a class of its own, from 1.0 on it takes xarray's.
+    if hasattr(arviz, "InferenceData"):
+        return arviz.InferenceData(posterior=posterior)
+    return xarray.DataTree.from_dict({"posterior": posterior})

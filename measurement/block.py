@@ -73,7 +73,7 @@ def measured(asked: Mapping[str, Any]) -> dict[str, Any]:
     workload = Workload(**asked["workload"])
     settings = Settings(**asked["settings"])
     meter = meter_of(asked["meter"])
-    others = _others(meter)
+    before = _processes(meter)
     job = job_of(workload)
     timer = timer_of(settings.timer)
     with Sampler([meter], interval=settings.interval) as sampler:
@@ -108,7 +108,7 @@ def measured(asked: Mapping[str, Any]) -> dict[str, Any]:
         "temperature": temperature,
         "thermal_gate": None if gate is None else asdict(gate),
         "device": _device(meter),
-        "other_processes": sorted({*others, *_others(meter)}),
+        "other_processes": _others(before, _processes(meter)),
         "output": {"digest": output.digest, "described": output.described},
         "process": os.getpid(),
         "host": platform.node(),
@@ -143,16 +143,17 @@ def _repetitions(
 
     All blocks of an arm keep to the repetitions of its first one: one grain.
     """
-    if job.is_command:
-        return 1, False
     seconds = settings.seconds
     if seconds is None:
         seconds = max(SHORTEST, PERIODS * (period or 0.0))
     window = asked["meter"].get("reading_window")
+    part = window is not None and period is not None and window < 0.97 * period
     gaps = settings.dephase
     if gaps is None:
-        part = window is not None and period is not None and window < 0.97 * period
         gaps = bool(part and needs_dephasing(each, period or 1.0, window))
+    if job.is_command:
+        # Each run starts at a random phase: what the sensor misses of it is noise.
+        return 1, gaps
     if asked.get("repetitions"):
         return int(asked["repetitions"]), gaps
     spent = each + (0.5 * period if gaps and period else 0.0)
@@ -202,9 +203,9 @@ def _found(
         name: meter.get(name) for name in ("period", "reading_window")
     }
     for rest in idle:
-        found = _energy(
-            counter, power, rest["start"], rest["end"], options | {"least_periods": 3.0}
-        )
+        # Nothing runs that could keep step with the sensor: its readings are a sample.
+        idling = options | {"least_periods": 3.0, "dephased": True}
+        found = _energy(counter, power, rest["start"], rest["end"], idling)
         rest["window"] = _plain(found)
         rest["power"] = found.power
     known = [rest["power"] for rest in idle if rest["power"] is not None]
@@ -323,12 +324,23 @@ def _mean(a: float | None, b: float | None) -> float | None:
     return None if a is None or b is None else 0.5 * (a + b)
 
 
-def _others(meter: Meter) -> list[int]:
-    """Compute processes on the board other than this one and its children."""
+def _processes(meter: Meter) -> set[int]:
+    """Compute processes on the board; none where the driver does not tell."""
     try:
-        return [p for p in meter.processes() if p != os.getpid()]
+        return set(meter.processes())
     except InstrumentError:
-        return []
+        return set()
+
+
+def _others(before: set[int], after: set[int]) -> list[int]:
+    """Processes on the board that are not this one."""
+    own = os.getpid()
+    new = after - before - {own}
+    # In a container the driver knows this process by another number: it is the one
+    # that came when the workload was opened.
+    if own not in after and len(new) == 1:
+        new = set()
+    return sorted((before | new) - {own})
 
 
 def _device(meter: Meter) -> dict[str, Any]:

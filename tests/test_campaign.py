@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from probcalc.errors import InputError
+from probcalc.measurement.block import _others
 from probcalc.measurement.campaign import (
     Campaign,
     CampaignError,
@@ -190,6 +191,15 @@ def test_a_damaged_block_is_named(trace: Path, tmp_path: Path) -> None:
     (folder / "blocks" / "0000-000.json").write_text("{")
     with pytest.raises(CampaignError, match=r"0000-000\.json: cannot be read"):
         run(campaign(trace), folder)
+
+
+def test_whose_processes_are_on_the_board() -> None:
+    own = os.getpid()
+    assert _others({7}, {7, own}) == [7]
+    assert _others(set(), {own}) == []
+    # By another number, as in a container: the one that came with the workload.
+    assert _others({7}, {7, 90}) == [7]
+    assert _others(set(), {90, 91}) == [90, 91]
 
 
 # --- workloads and timers ------------------------------------------------------------

@@ -16,6 +16,7 @@ import pytest
 from probcalc.cli import main
 from probcalc.measurement.store import load, load_all
 from probcalc.validation.gpu import script
+from tests.standin import Standin, built, real_clock, record
 
 ROOT = Path(__file__).resolve().parent.parent
 QUICK = [
@@ -98,6 +99,53 @@ def test_from_a_function_to_a_signature_and_a_comparison(
     status = main(["compare", found[0]["file"], found[1]["file"], "--of", "time"])
     assert status in (0, 1, 3)
     assert "mean of A less that of B" in capsys.readouterr().out.replace("\n", " ")
+
+
+def test_a_campaign_through_pynvml(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """The real pynvml on a library that stands in for the driver's."""
+    standin = Standin(built(tmp_path_factory.getbasetemp() / "standin"), tmp_path)
+    board = record(
+        "device",
+        uuid="GPU-a",
+        trace=standin.constant(250),
+        period_ms=20,
+        window_ms=20,
+        throttle_fields="74,269",
+    )
+    config = tmp_path / "board"
+    config.write_text("\n".join([real_clock(), board]) + "\n")
+    environment = os.environ | {
+        "LD_LIBRARY_PATH": str(standin.library.parent),
+        "PROBCALC_STANDIN": str(config),
+        "CUDA_VISIBLE_DEVICES": "GPU-a",
+    }
+    out = tmp_path / "out"
+    asked = [
+        *("measure", str(out), "--command", "nap=sleep 1.2", "--blocks", "1"),
+        *("--windows", "1", "--idle", "0.5", "--settle", "0", "--json"),
+    ]
+    done = subprocess.run(
+        [sys.executable, "-m", "probcalc", *asked],
+        env=environment,
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    (found,) = json.loads(done.stdout)["signatures"]
+    assert found["excluded"] == []
+    assert found["grain"] == 1
+    assert found["static_power_w"] == pytest.approx(250.0, rel=0.05)
+    assert found["energy_j"] == pytest.approx(250.0 * found["time_s"], rel=0.05)
+    signature = load(found["file"])
+    assert signature.device_facts["uuid"] == "GPU-a"
+    # The counter was probed once, and its period kept.
+    probed = json.loads((out / "probe.json").read_text())
+    (counter,) = (s for s in probed["sources"] if s["source"] == "counter")
+    assert counter["period"] == pytest.approx(0.02, rel=0.02)
 
 
 def test_a_damaged_signature_is_refused_and_the_rest_read(

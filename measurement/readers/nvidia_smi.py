@@ -64,7 +64,8 @@ class SmiBoard:
     traces : tuple of Trace
         One for each column of power; values in W, times in s since 1970 (UTC).
     other : mapping of str to tuple of str
-        The other columns as they stand, with a value for each row of the board.
+        The other columns as they stand, by their headers, with a value for each row
+        of the board.
     """
 
     name: str
@@ -219,7 +220,7 @@ def _board(
     device = _device(rows[0][1], held)
     traces = tuple(_trace(power, rows, held[power], device) for power in powers)
     other = {
-        bare: tuple(row[column.at].text for _, row in rows)
+        column.at: tuple(row[column.at].text for _, row in rows)
         for bare, column in held.items()
         if bare != "timestamp" and bare not in powers
     }
