@@ -56,7 +56,9 @@ class ReaderError(InputError):
         self.file, self.line, self.column = file, line, column
         at = "" if line is None else f", line {line}"
         at += "" if column is None else f", column {shown(column)}"
-        super().__init__(f"{file}{at}: {said}")
+        text = f"{file}{at}: {said}"
+        # What stands in a file may hold control characters.
+        super().__init__("".join(c if c.isprintable() else "?" for c in text))
 
     def __reduce__(self) -> tuple[object, ...]:
         """Copy and pickle by its message."""

@@ -54,6 +54,9 @@ def add(commands: Any) -> None:
         "--records", metavar="FOLDER", help="public records that the study reads"
     )
     validate.add_argument(
+        "--out", metavar="FOLDER", help="write the study's record and table there"
+    )
+    validate.add_argument(
         "--repeats", type=int, metavar="N", help="of a study; its own number without"
     )
     validate.add_argument(
@@ -115,6 +118,7 @@ def _validate(arguments: argparse.Namespace) -> int:
     from probcalc.validation.deviation import (
         deviation,
         law_deviation,
+        plain_deviation,
         predicted,
         single_runs,
     )
@@ -130,6 +134,7 @@ def _validate(arguments: argparse.Namespace) -> int:
         single_runs(prediction, runs, level=arguments.level),
         law_deviation(prediction, runs, level=arguments.level, seed=arguments.seed),
     ]
+    plain = plain_deviation(prediction, runs) if len(runs) > 1 else None
     influences = None
     if main.outcome.value == "refuted":
         from probcalc.validation.sensitivity import sensitivity
@@ -142,6 +147,13 @@ def _validate(arguments: argparse.Namespace) -> int:
         found = {
             "verdict": main.to_dict(),
             "beside": [v.to_dict() for v in beside],
+            "plain_rule": None
+            if plain is None
+            else {
+                "difference": plain.difference,
+                "allowed": plain.allowed,
+                "flagged": plain.flagged,
+            },
             "influences": None
             if influences is None
             else [_influence(i, arguments.of) for i in influences],
@@ -149,6 +161,13 @@ def _validate(arguments: argparse.Namespace) -> int:
         print(json.dumps(found, indent=2, allow_nan=False))
     else:
         print("\n".join(str(v) for v in (main, *beside)))
+        if plain is not None:
+            said = "flags a deviation" if plain.flagged else "flags nothing"
+            print(
+                f"the paper's rule on means, with the spread of single runs (a label, "
+                f"no verdict), {said}: {plain.difference:+.4g} against "
+                f"{plain.allowed:.4g}"
+            )
         if influences is not None:
             print(_as_text(influences, arguments.of))
     return _status(main)
@@ -218,10 +237,14 @@ def _study(arguments: argparse.Namespace) -> int:
         repeats=arguments.repeats,
         seed=arguments.seed,
     )
-    if arguments.json:
-        print(json.dumps(found.record, indent=1, allow_nan=False))
-    else:
-        print(found.table)
+    record = json.dumps(found.record, indent=1, allow_nan=False)
+    if arguments.out is not None:
+        folder = Path(arguments.out)
+        folder.mkdir(parents=True, exist_ok=True)
+        for ending, text in (("json", record), ("md", found.table)):
+            file = folder / f"{found.name}.{ending}"
+            file.write_text(text + "\n", encoding="utf-8")
+    print(record if arguments.json else found.table)
     return 0
 
 
