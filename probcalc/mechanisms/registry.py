@@ -7,7 +7,6 @@ Operators and plans know nothing of any particular one.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, Self
@@ -123,6 +122,8 @@ class Mechanism:
         Whether its state depends on realised times and energies, or on traces alone.
     needs : tuple of str
         Amounts of a trace without which an element takes no part.
+    devices : tuple of str or None
+        Devices that it acts on; all without.
     parameters : object
         What it was made from.
 
@@ -143,6 +144,7 @@ class Mechanism:
     static_energy: Callable[[State, Load], FloatArray] = no_energy
     follows: Literal["run", "trace"] = "run"
     needs: tuple[str, ...] = ()
+    devices: tuple[str, ...] | None = None
     parameters: Any = None
 
     def __post_init__(self) -> None:
@@ -152,6 +154,10 @@ class Mechanism:
                 raise InputError(
                     f"mechanism {self.name!r}: {field} is {value!r}, expected a text"
                 )
+
+    def on(self, device: str) -> bool:
+        """Whether it acts on a device."""
+        return self.devices is None or device in self.devices
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -197,17 +203,10 @@ class Mechanisms:
             )
         variables: dict[str, StateVariable] = {}
         owner: dict[str, Mechanism] = {}
-        names: set[str] = set()
-        for m in entry:
-            if m.name in names:
-                raise InputError(f"mechanism {m.name!r} is stated twice")
-            names.add(m.name)
+        for i, m in enumerate(entry):
+            for other in entry[:i]:
+                _check_apart(other, m)
             for variable in m.variables:
-                if variable.name in owner:
-                    raise InputError(
-                        f"mechanisms {owner[variable.name].name!r} and {m.name!r} both "
-                        f"carry the variable {variable.name!r}, expected one"
-                    )
                 owner[variable.name] = m
                 variables[variable.name] = variable
         for m in entry:
@@ -273,10 +272,35 @@ class Mechanisms:
                 after[variable.name] = np.broadcast_to(value, load.duration.shape)
         return after, energy
 
+    def on(self, device: str) -> Mechanisms:
+        """Return those that act on a device.
+
+        Raises
+        ------
+        InputError
+            One that reads a variable which none that acts there carries.
+        """
+        return Mechanisms.of(m for m in self.entry if m.on(device))
+
     @property
     def follow_traces(self) -> bool:
         """Whether all states follow from traces alone, whatever times come out."""
         return self.runtime is None and all(m.follows == "trace" for m in self.entry)
+
+
+def _check_apart(a: Mechanism, b: Mechanism) -> None:
+    """Refuse two that carry one variable, or have one name, on a common device."""
+    if a.devices is not None and b.devices is not None:
+        if not set(a.devices) & set(b.devices):
+            return
+    if a.name == b.name:
+        raise InputError(f"mechanism {a.name!r} is stated twice")
+    both = {v.name for v in a.variables} & {v.name for v in b.variables}
+    if both:
+        raise InputError(
+            f"mechanisms {a.name!r} and {b.name!r} both carry the variable "
+            f"{min(both)!r}, expected one"
+        )
 
 
 def _ordered(
@@ -310,9 +334,6 @@ def _ordered(
     return tuple(done)
 
 
-def share(trace: Trace | None, mechanism: str, otherwise: float = 1.0) -> float:
-    """How much of a mechanism's effect an element takes."""
-    if trace is None:
-        return otherwise
-    found = trace.sensitivity.get(mechanism, otherwise)
-    return found if math.isfinite(found) else otherwise
+def share(trace: Trace | None, mechanism: str) -> float:
+    """How much of a mechanism's effect an element takes: all where it is not stated."""
+    return 1.0 if trace is None else trace.sensitivity.get(mechanism, 1.0)

@@ -7,6 +7,7 @@ slope with the rise, which heats in its turn; beyond a threshold the clocks fall
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -107,6 +108,7 @@ def thermal(
     leakage: float = 0.0,
     threshold: float | None = None,
     throttling: float = 0.0,
+    devices: Iterable[str] | None = None,
     name: str = "thermal",
 ) -> Mechanism:
     """Return the thermal mechanism of a kind of device.
@@ -123,6 +125,8 @@ def thermal(
     throttling : float
         By how much, relatively, 1/K. Elements state their part of it as
         ``Trace(sensitivity={"thermal": ...})``, all of it where they do not.
+    devices : iterable of str, optional
+        Devices of the kind; all without.
 
     Raises
     ------
@@ -178,6 +182,7 @@ def thermal(
         run=model.after,
         effect=effect,
         static_energy=model.leaked,
+        devices=None if devices is None else tuple(devices),
         parameters=model,
     )
 
@@ -196,5 +201,5 @@ def _closed(
     # Rise = root' y = sum over modes of (root' m)^2 / rate (1 - e^(-rate t)) P.
     gain = (root @ modes) ** 2
     rates = -rates
-    order = np.argsort(-1.0 / rates)[::-1]
+    order = np.argsort(1.0 / rates)
     return (gain / rates)[order], (1.0 / rates)[order]
