@@ -122,6 +122,12 @@ class Prediction:
             total = _times(total, float(self.grain))
         return Repeated(count, total, _times(total, 1.0 / count))
 
+    def _repr_html_(self) -> str:
+        """Show mean and quantiles in a notebook."""
+        from probcalc.notebook import prediction_table
+
+        return prediction_table(self)
+
     def to_dict(self, levels: Sequence[float] = _LEVELS) -> dict[str, Any]:
         """Return everything as numbers and texts, for JSON.
 

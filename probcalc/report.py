@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from probcalc.distribution import Bounds, Empirical
 from probcalc.element import Element
-from probcalc.errors import InputError, ToleranceError
+from probcalc.errors import ToleranceError
 from probcalc.plan import Plan
 from probcalc.term import postorder
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from probcalc.planfile import PlanFile
     from probcalc.prediction import Prediction
 
-__all__ = ["as_text", "budget", "plot"]
+__all__ = ["as_text", "budget", "plot", "scales"]
 
 _UNITS = {"time": "s", "energy": "J"}
 _RTOL = 1e-4
@@ -322,48 +322,23 @@ def _spread(sd: float | None, power: int, unit: str) -> str:
 # --- the picture -------------------------------------------------------------
 
 
-def plot(prediction: Prediction, found: Mapping[str, Any], file: str) -> None:
-    """Draw P(time > t) and P(energy > e) with the brackets of their quantiles.
+def scales(found: Mapping[str, Any]) -> dict[str, tuple[float, str]]:
+    """Return by kind what figures are divided by, and the unit that is left."""
+    chosen = {}
+    for kind in _UNITS:
+        power, unit = _prefix(_size_of(found[kind]), found[kind]["unit"])
+        chosen[kind] = (10.0**power, unit)
+    return chosen
 
-    The lines go through quantiles, which cost the same wherever the law lies.
+
+def plot(prediction: Prediction, found: Mapping[str, Any], file: str) -> None:
+    """Draw P(time > t) and P(energy > e) to a file; see `probcalc.pictures`.
 
     Raises
     ------
     InputError
         A file name whose ending names no format of pictures.
     """
-    import numpy as np
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
+    from probcalc import pictures
 
-    figure = Figure(figsize=(9, 4), layout="constrained")
-    canvas = FigureCanvasAgg(figure)
-    ending = file.rpartition(".")[2].lower()
-    if ending not in canvas.get_supported_filetypes():
-        raise InputError(f"--plot: {file!r} found; expected a .png, .svg or .pdf file")
-    for axes, kind in zip(figure.subplots(1, 2), _UNITS, strict=True):
-        law, points = getattr(prediction, kind), found[kind]["quantiles"]
-        power, unit = _prefix(_size_of(found[kind]), found[kind]["unit"])
-        scale = 10.0**power
-        rarest = min(point["sf"] for point in points)
-        even = np.geomspace(0.8, min(rarest, 1e-3), 20)
-        levels = sorted({0.99, 0.9, *even, *(point["sf"] for point in points)})
-        line = [
-            (_quantile(law, "sf", float(level), None, found[kind]).value, level)
-            for level in levels
-        ]
-        axes.plot([value / scale for value, _ in line], [level for _, level in line])
-        for point in points:
-            value, lower, upper = (point[k] for k in ("value", "lower", "upper"))
-            error = [
-                [0.0 if lower is None else (value - lower) / scale],
-                [0.0 if upper is None else (upper - value) / scale],
-            ]
-            axes.errorbar(value / scale, point["sf"], xerr=error, fmt="o", color="C1")
-        limit = found["limit"][kind]
-        if limit is not None:
-            axes.axvline(limit / scale, color="C3", linestyle="--", label="limit")
-            axes.legend()
-        axes.set(xlabel=f"{kind} x ({unit})", ylabel=f"P({kind} > x)", yscale="log")
-    figure.suptitle(_plain(found["plan"]))
-    figure.savefig(file)
+    pictures.saved(pictures.exceedance(prediction, found, scales(found)), file)

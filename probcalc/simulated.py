@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from probcalc.criticality import criticality, median_sample, replay
-from probcalc.errors import InputError
+from probcalc.criticality import criticality
 from probcalc.montecarlo import Simulation
 from probcalc.occupancy import occupancy
 
@@ -78,51 +77,18 @@ def details_as_text(found: Mapping[str, Any]) -> str:
 
 
 def gantt(simulation: Simulation, file: str) -> None:
-    """Draw every device of the sample whose makespan is the median.
+    """Draw every device of the median sample to a file; see `probcalc.pictures`.
 
     Raises
     ------
     InputError
         A file name whose ending names no format of pictures.
     """
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
+    from probcalc import pictures
 
-    plan = simulation.plan
-    figure = Figure(
-        figsize=(11, 1.5 + 0.35 * min(len(plan.devices), 64)), layout="constrained"
+    figure, one = pictures.timeline(simulation)
+    figure.suptitle(
+        f"{simulation.plan.name}: sample {one['sample']}, makespan "
+        f"{one['makespan']:.4g} s (median)"
     )
-    canvas = FigureCanvasAgg(figure)
-    if file.rpartition(".")[2].lower() not in canvas.get_supported_filetypes():
-        raise InputError(f"--plot: {file!r} found; expected a .png, .svg or .pdf file")
-    sample = median_sample(simulation)
-    one = replay(plan, sample=sample, seed=simulation.seed)
-    axes = figure.subplots()
-    names = sorted({e.name for e in plan.elements})
-    colours = {name: f"C{i % 10}" for i, name in enumerate(names)}
-    for row, device in enumerate(plan.devices):
-        for i, e in enumerate(plan.elements):
-            if device not in e.devices:
-                continue
-            nodes = np.flatnonzero(plan.element_of == i)
-            spans = np.stack(
-                [one.starts[nodes], one.finishes[nodes] - one.starts[nodes]], axis=1
-            )
-            axes.broken_barh(
-                spans.tolist(),
-                (row - 0.4, 0.8),
-                facecolors=colours[e.name],
-                edgecolor="white",
-                linewidth=0.3,
-            )
-    axes.set_yticks(range(len(plan.devices)), plan.devices)
-    axes.invert_yaxis()
-    axes.set(
-        xlabel="time (s)",
-        title=f"{plan.name}: sample {sample}, makespan {one.makespan:.4g} s (median)",
-    )
-    if len(names) <= 10:
-        for name in names:
-            axes.plot([], [], color=colours[name], linewidth=6, label=name)
-        figure.legend(loc="outside right upper", fontsize="small")
-    figure.savefig(file)
+    pictures.saved(figure, file)

@@ -173,6 +173,21 @@ class Verdict:
         """Lay it out for people."""
         return as_table([self])
 
+    def _repr_html_(self) -> str:
+        """Show claim and parts in a notebook."""
+        from probcalc.notebook import table
+
+        title = (
+            f"{self.outcome.value}: {self.claim.text}, margin {self.claim.margin:.4g} "
+            f"{self.claim.unit} at {self.claim.level:.0%}"
+        )
+        rows: list[list[object]] = [
+            [p.name, p.outcome.value, *map(_shown, (p.value, p.lower, p.upper)), p.unit]
+            for p in self.parts
+        ]
+        head = ["part", "outcome", "value", "lower", "upper", "unit"]
+        return table(title, head, rows)
+
 
 def decided(
     name: str,

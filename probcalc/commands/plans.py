@@ -17,7 +17,16 @@ if TYPE_CHECKING:
 
     from probcalc.planfile import PlanFile
 
-__all__ = ["BUDGET_HELP", "add"]
+__all__ = [
+    "BUDGET_HELP",
+    "add",
+    "asked",
+    "checked",
+    "list_examples",
+    "read",
+    "source",
+    "status",
+]
 
 DEFAULT_LEVELS = (0.5, 0.9, 0.99, 0.999)
 BUDGET_HELP = """\
@@ -42,13 +51,13 @@ def add(commands: Any) -> None:
         epilog=BUDGET_HELP,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    _source(budget)
+    source(budget)
     budget.add_argument(
         "--method",
         default="auto",
         help="auto (default), exact, bounds, moments or monte-carlo",
     )
-    _asked(budget, "relative width of brackets; default 1e-4, less for narrow laws")
+    asked(budget, "relative width of brackets; default 1e-4, less for narrow laws")
     budget.set_defaults(run=_budget)
     simulation = commands.add_parser(
         "simulate",
@@ -58,7 +67,7 @@ def add(commands: Any) -> None:
         epilog=_SIMULATE_HELP,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    _source(simulation)
+    source(simulation)
     simulation.add_argument(
         "--samples", type=int, metavar="N", help="samples; default 100,000"
     )
@@ -68,11 +77,11 @@ def add(commands: Any) -> None:
     simulation.add_argument(
         "--progress", action="store_true", help="show a bar; needs tqdm"
     )
-    _asked(simulation, "go on until the 0.99 quantiles are this well known")
+    asked(simulation, "go on until the 0.99 quantiles are this well known")
     simulation.set_defaults(run=_simulate)
 
 
-def _source(command: argparse.ArgumentParser) -> None:
+def source(command: argparse.ArgumentParser) -> None:
     """Where the plan comes from."""
     add = command.add_argument
     add(
@@ -87,7 +96,7 @@ def _source(command: argparse.ArgumentParser) -> None:
     )
 
 
-def _asked(command: argparse.ArgumentParser, rtol: str) -> None:
+def asked(command: argparse.ArgumentParser, rtol: str) -> None:
     """What is asked of it, and how the answer is given."""
     add = command.add_argument
     add(
@@ -126,7 +135,7 @@ def _examples() -> dict[str, Traversable]:
     }
 
 
-def _list_examples() -> Iterator[str]:
+def list_examples() -> Iterator[str]:
     """Name and description of every example."""
     import tomllib
 
@@ -135,7 +144,8 @@ def _list_examples() -> Iterator[str]:
         yield f"{name:<12} {document.get('description', '')}"
 
 
-def _read(arguments: argparse.Namespace) -> PlanFile:
+def read(arguments: argparse.Namespace) -> PlanFile:
+    """Read the plan that is asked for."""
     from probcalc.planfile import read_plan
 
     if (arguments.plan is None) == (arguments.example is None):
@@ -157,7 +167,7 @@ def _read(arguments: argparse.Namespace) -> PlanFile:
     return read_plan(arguments.plan, **options)
 
 
-def _checked(arguments: argparse.Namespace) -> dict[str, Any]:
+def checked(arguments: argparse.Namespace) -> dict[str, Any]:
     """Check everything that can be checked before the plan is worked out."""
     points = [("p", p) for p in arguments.p or ()]
     points += [("sf", q) for q in arguments.sf or ()]
@@ -189,32 +199,32 @@ def _checked(arguments: argparse.Namespace) -> dict[str, Any]:
 
 def _budget(arguments: argparse.Namespace) -> int:
     if arguments.list_examples:
-        print("\n".join(_list_examples()))
+        print("\n".join(list_examples()))
         return 0
-    asked = _checked(arguments)
-    plan = _read(arguments)
+    wanted = checked(arguments)
+    plan = read(arguments)
     from probcalc import report
     from probcalc.plan import Plan
     from probcalc.prediction import predict
 
     baselines = None if isinstance(plan.term, Plan) else plan.baselines
     prediction = predict(plan.term, arguments.method, baselines=baselines)
-    found = report.budget(plan, prediction, **asked)
+    found = report.budget(plan, prediction, **wanted)
     if arguments.plot is not None:
         report.plot(prediction, found, arguments.plot)
     if arguments.json:
         print(json.dumps(found, indent=2, allow_nan=False))
     else:
         print(report.as_text(found))
-    return _status(arguments, found)
+    return status(arguments, found)
 
 
 def _simulate(arguments: argparse.Namespace) -> int:
     if arguments.list_examples:
-        print("\n".join(_list_examples()))
+        print("\n".join(list_examples()))
         return 0
-    asked = _checked(arguments)
-    plan = _read(arguments)
+    wanted = checked(arguments)
+    plan = read(arguments)
     from probcalc import report, simulated
     from probcalc.plan import Plan
     from probcalc.prediction import predict
@@ -224,12 +234,12 @@ def _simulate(arguments: argparse.Namespace) -> int:
         "monte-carlo",
         baselines=None if isinstance(plan.term, Plan) else plan.baselines,
         samples=arguments.samples,
-        rtol=asked.pop("rtol"),
+        rtol=wanted.pop("rtol"),
         seed=arguments.seed,
         progress=arguments.progress,
     )
     assert prediction.simulation is not None
-    found = report.budget(plan, prediction, **asked)
+    found = report.budget(plan, prediction, **wanted)
     found |= simulated.details(prediction.simulation)
     if arguments.plot is not None:
         simulated.gantt(prediction.simulation, arguments.plot)
@@ -238,10 +248,10 @@ def _simulate(arguments: argparse.Namespace) -> int:
     else:
         print(report.as_text(found))
         print(simulated.details_as_text(found))
-    return _status(arguments, found)
+    return status(arguments, found)
 
 
-def _status(arguments: argparse.Namespace, found: dict[str, Any]) -> int:
+def status(arguments: argparse.Namespace, found: dict[str, Any]) -> int:
     """1 where a limit may be passed with more than the probability allowed."""
     if arguments.fail_over is None:
         return 0
