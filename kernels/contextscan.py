@@ -80,15 +80,15 @@ class Found(NamedTuple):
     end, plain : int32 arrays, shape (samples,)
         Ends in ticks, and what they would be if nothing responded.
     busy, idle : float64 arrays, shape (samples,)
-        Charges while vertices run, and in between.
+        Charges of states that were met while vertices run, and in between.
     timed : float64 array, shape (samples,)
         Sum of `rate` times durations beyond the drawn ones.
     before, beside : int32 arrays, shape (steps, lanes)
         Largest change of a duration by state, and by overlap.
     charge : float32 array, shape (steps, lanes)
         Largest charge per second of a vertex.
-    high : float32 array, shape (steps, lanes)
-        Largest state that was met.
+    high, low : float32 array, shape (steps, lanes)
+        Largest and smallest state that was met.
     overflow : bool array, shape ()
         Whether times left 32 bits.
     start, finish : int32 arrays, shape (steps, lanes, samples), or None
@@ -103,6 +103,7 @@ class Found(NamedTuple):
     beside: Any
     charge: Any
     high: Any
+    low: Any
     overflow: Any
     start: Any
     finish: Any
@@ -225,9 +226,8 @@ def passed(slots: int, *, record: bool, contended: bool) -> Callable[..., Found]
             part = jnp.where(z > 0.0, gone / jnp.where(z > 0.0, z, 1.0), 1.0)
             after = x * (1.0 - gone) + gain * energy[None] * part * rate
             leak = _at(rows.leak, one.row)[:, None]
-            charge = leak * (
-                x * gone / rate + gain * energy[None] * (1.0 - part)
-            ).sum(axis=0)
+            # Of what it met alone: what it would charge from state 0 is its own.
+            charge = leak * (x * gone / rate).sum(axis=0)
             grown = (full - one.ticks).astype(jnp.float32) * tick
             carry = (
                 values.at[one.writes].set(finish, mode="promise_in_bounds"),
@@ -245,6 +245,7 @@ def passed(slots: int, *, record: bool, contended: bool) -> Callable[..., Found]
                 jnp.abs(full - own).max(axis=1),
                 jnp.abs(mean).max(axis=1),
                 total.max(axis=1),
+                total.min(axis=1),
             )
             return carry, (*out, *((start, finish) if record else ()))
 
@@ -267,9 +268,9 @@ def passed(slots: int, *, record: bool, contended: bool) -> Callable[..., Found]
         gap = (end[None] - seen).astype(jnp.float32) * tick
         _, lost = _relaxed(rows, state, everywhere, gap)
         idle = idle + lost.astype(jnp.float64).sum(axis=0)
-        times = out[4:] if record else (None, None)
+        times = out[5:] if record else (None, None)
         return Found(
-            end, plain[laid.last], busy, idle, timed, *out[:4], overflow, *times
+            end, plain[laid.last], busy, idle, timed, *out[:5], overflow, *times
         )
 
     return jax.jit(run)

@@ -47,7 +47,8 @@ def inference_data(
             "runs_left_out": int((signature.runs - width).clip(0).sum()),
         },
     )
-    # Up to 0.23 ArviZ has a class of its own, from 1.0 on it takes xarray's.
-    if hasattr(arviz, "InferenceData"):
-        return arviz.InferenceData(posterior=posterior)
+    # Up to 0.23 ArviZ has a class of its own, from 1.0 on it takes xarray's and warns
+    # whoever asks for the former.
+    if "InferenceData" in vars(arviz):
+        return vars(arviz)["InferenceData"](posterior=posterior)
     return xarray.DataTree.from_dict({"posterior": posterior})

@@ -316,7 +316,7 @@ class Signature:
                 f"{len(self.devices)} devices; state shared=..., or shared=() to leave "
                 "them out"
             )
-        (device,) = self.devices
+        device = next(iter(self.devices))
         if not self.static_power_error[device]:
             return ()
         from scipy import stats

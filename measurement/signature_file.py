@@ -261,15 +261,17 @@ def _newer(version: int, where: str) -> NewerVersionError:
 
 
 def _version(file: h5netcdf.File, where: str) -> int:
-    named = file.attrs.get("format")
+    attrs: Any = file.attrs
+    named = attrs.get("format")
     if named != FORMAT:
         raise ForeignError(
             f"{where}: its attribute format is {str(named)[:60]!r}, expected {FORMAT!r}"
         )
-    return int(file.attrs["format_version"])
+    return int(attrs["format_version"])
 
 
 def _signature(file: h5netcdf.File) -> Signature:
+    attrs: Any = file.attrs
     runs = np.array(file["runs"][...])
     devices = _strings(file, "device")
     empty = np.empty((runs.size, 0))
@@ -283,14 +285,14 @@ def _signature(file: h5netcdf.File) -> Signature:
         timed = "run_time" in file.variables
         fields["run_time"] = np.array(file["run_time"][...]) if timed else empty
     return Signature(
-        element=str(file.attrs["element"]),
+        element=str(attrs["element"]),
         time=np.array(file["time"][...]) if "time" in file.variables else empty,
         energy=np.array(file["energy"][...]) if "energy" in file.variables else empty,
         runs=runs,
         block_names=_strings(file, "block"),
-        grain=int(file.attrs["grain"]),
+        grain=int(attrs["grain"]),
         devices=devices,
-        scope=str(file.attrs["scope"]),
+        scope=str(attrs["scope"]),
         windows=_windows_of(file),
         block_details=tuple(map(json.loads, _strings(file, "block_details"))),
         **fields,

@@ -217,7 +217,7 @@ def export(folder: str | Path, path: str | Path) -> tuple[int, tuple[Refused, ..
 
 def _csv(signatures: tuple[Signature, ...]) -> str:
     held = io.StringIO()
-    writer = csv.DictWriter(held, _COLUMNS, lineterminator="\n")
+    writer: csv.DictWriter[str] = csv.DictWriter(held, _COLUMNS, lineterminator="\n")
     writer.writeheader()
     for signature in signatures:
         writer.writerows(runs_table(signature))

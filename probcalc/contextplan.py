@@ -7,6 +7,7 @@ placed everything.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -196,10 +197,11 @@ class Pass(NamedTuple):
         s.
     own, full : ndarray
         T in the entry context alone, and in the runtime context too, s.
-    dynamic : ndarray
-        d in J.
-    power : ndarray
-        Static power beyond the null context while the node runs, W.
+    alone, dynamic : ndarray
+        d in the entry context alone, and in the runtime context too, J.
+    power, beside : ndarray
+        Static power beyond that of the null context while the node runs, by the state
+        it entered with, and by what ran beside it, W.
     busy, idle : ndarray, shape (samples,)
         Static energy beyond the baselines while devices are busy, and idle, J.
     end : ndarray, shape (samples,)
@@ -210,20 +212,25 @@ class Pass(NamedTuple):
         State that each node met on the first of its devices that has one.
     effects : list of Effect
         Of mechanisms on each node, entry contexts alone.
+    leaks : bool
+        Whether states make devices draw static energy beyond the baselines.
     """
 
     start: FloatArray
     finish: FloatArray
     own: FloatArray
     full: FloatArray
+    alone: FloatArray
     dynamic: FloatArray
     power: FloatArray
+    beside: FloatArray
     busy: FloatArray
     idle: FloatArray
     end: FloatArray
     met: dict[str, tuple[float, float]]
     entry: list[State]
     effects: list[Effect]
+    leaks: bool
 
 
 def in_context(
@@ -289,16 +296,19 @@ def _passed(
     setup: Setup, time: FloatArray, energy: FloatArray, slow: FloatArray
 ) -> Pass:
     plan = setup.plan
-    nodes, samples = time.shape
+    samples = time.shape[1]
     tracks = {
         d: Track(m, m.state(setup.contexts[d], samples, f"device {d!r}"), samples)
         for d, m in setup.devices.items()
     }
     open_group = dict.fromkeys(tracks, -1)
-    start, finish, own, full, dynamic, power = np.zeros((6, nodes, samples))
+    sizes = {d: Counter(setup.groups[d].values()) for d in tracks}
+    start, finish, own, full, alone, dynamic, power, beside = np.zeros(
+        (8, *time.shape)
+    )
     met: dict[str, tuple[float, float]] = {}
-    entry: list[State] = [{}] * nodes
-    effects = [Effect()] * nodes
+    entry: list[State] = [{}] * len(plan)
+    effects = [Effect()] * len(plan)
     before = _before(plan)
     for v in plan.order.tolist():
         i = int(plan.element_of[v])
@@ -312,7 +322,8 @@ def _passed(
                 if setup.groups[d][v] != open_group[d]:
                     tracks[d].close()
                     open_group[d] = setup.groups[d][v]
-                states[d] = tracks[d].enter(start[v])
+                single = sizes[d][open_group[d]] == 1
+                states[d] = tracks[d].enter(start[v], alone=single)
                 _note(met, states[d])
         t, x, extra = time[v], energy[v], np.zeros(samples)
         load = Load(t, x + setup.beyond[i] * t, _amounts(setup.traces[i], samples))
@@ -329,6 +340,7 @@ def _passed(
             _check(x, f"{e.name!r}, dynamic energy", "J")
         own[v] = t
         full[v] = t * (1.0 + slow[0, v])
+        alone[v] = x
         dynamic[v] = x * (1.0 + slow[1, v])
         power[v] = extra
         finish[v] = start[v] + full[v]
@@ -343,10 +355,13 @@ def _passed(
         track.rest(end)
         busy, idle = busy + track.busy, idle + track.idle
         for v, joules in track.charged.items():
-            power[v] += np.where(full[v] > 0.0, joules / long[v], 0.0)
+            for into, part in zip((power, beside), joules, strict=True):
+                into[v] += np.where(full[v] > 0.0, part / long[v], 0.0)
+    leaks = any(t.idle.any() or t.busy.any() for t in tracks.values())
     return Pass(
-        start, finish, own, full, dynamic, power, busy, idle, end, met, entry, effects
-    )
+        start, finish, own, full, alone, dynamic, power, beside, busy, idle, end, met,
+        entry, effects, leaks,
+    )  # fmt: skip
 
 
 def _amounts(trace: Trace | None, samples: int) -> dict[str, FloatArray]:

@@ -282,6 +282,18 @@ class Mechanisms:
         """
         return Mechanisms.of(m for m in self.entry if m.on(device))
 
+    def alone(self, load: Load) -> FloatArray:
+        """Static energy beyond the baseline in a load from the null context, J.
+
+        A signature measured from there has it already.
+        """
+        samples = load.duration.shape
+        null = {n: np.full(samples, v.null) for n, v in self.variables.items()}
+        return np.sum(
+            [np.zeros(samples), *(m.static_energy(null, load) for m in self.entry)],
+            axis=0,
+        )
+
     @property
     def follow_traces(self) -> bool:
         """Whether all states follow from traces alone, whatever times come out."""

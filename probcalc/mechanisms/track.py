@@ -7,7 +7,7 @@ moments at which one of them starts or ends.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -28,6 +28,7 @@ class _Member(NamedTuple):
     finish: FloatArray
     energy: FloatArray
     amounts: Mapping[str, float]
+    entry: State
 
 
 class Track:
@@ -46,21 +47,32 @@ class Track:
         self.mechanisms = mechanisms
         self.state = state
         self.time = np.zeros(samples)
-        #: Static energy beyond the baseline, J: while something runs, and in between.
+        #: Static energy beyond that of all runs from the null context, J: while
+        #: something runs, and in between.
         self.busy = np.zeros(samples)
         self.idle = np.zeros(samples)
-        #: The same by node, J; of runs that overlap the whole of it for each.
-        self.charged: dict[int, FloatArray] = {}
+        #: The same of each node, J: by the state it entered with, and by what ran
+        #: beside it.
+        self.charged: dict[int, tuple[FloatArray, FloatArray]] = {}
+        self._met: State = state
         self._open: list[_Member] = []
 
-    def enter(self, start: FloatArray) -> State:
-        """State that a run which starts then enters with."""
+    def enter(self, start: FloatArray, *, alone: bool) -> State:
+        """State that a run which starts then enters with.
+
+        Parameters
+        ----------
+        alone : bool
+            Whether nothing can overlap it, so that the gap before it is over.
+        """
         if self._open:
-            return self._advanced(until=start)[0]
-        self.state, leaked = self.mechanisms.run(self.state, _idle(start - self.time))
-        self.idle = self.idle + leaked
-        self.time = start
-        return self.state
+            self._met = self._advanced(until=start)[0]
+            return self._met
+        self._met, leaked = self.mechanisms.run(self.state, _idle(start - self.time))
+        if alone:
+            self.state, self.time = self._met, start
+            self.idle = self.idle + leaked
+        return self._met
 
     def leave(
         self,
@@ -72,26 +84,22 @@ class Track:
     ) -> None:
         """Note a run, with what it draws beyond the baseline in J."""
         amounts = {} if trace is None else trace.amounts
-        self._open.append(_Member(node, start, finish, energy, amounts))
+        self._open.append(_Member(node, start, finish, energy, amounts, self._met))
 
     def close(self) -> None:
         """Go on to the latest finish: whatever comes next waits for all runs noted."""
         if not self._open:
             return
-        if len(self._open) == 1:
-            (one,) = self._open
-            load = Load(one.finish - one.start, one.energy, _spread(one, 1.0))
-            gap = one.start - self.time
-            state, leaked = self.mechanisms.run(self.state, _idle(gap))
-            self.idle = self.idle + leaked
-            self.state, leaked = self.mechanisms.run(state, load)
-            self.busy = self.busy + leaked
-            self.charged[one.node] = leaked
-        else:
-            self.state, busy, idle, charged = self._advanced()
-            self.busy = self.busy + busy
-            self.idle = self.idle + idle
-            self.charged.update(charged)
+        self.state, busy, idle, charged = self._advanced()
+        self.idle = self.idle + idle
+        for m in self._open:
+            load = Load(m.finish - m.start, m.energy, _spread(m))
+            own = self.mechanisms.alone(load)
+            inherited = self.mechanisms.run(m.entry, load)[1] - own
+            busy = busy - own
+            beside = charged[m.node] - own - inherited
+            self.charged[m.node] = inherited, beside
+        self.busy = self.busy + busy
         self.time = np.max([m.finish for m in self._open], axis=0)
         self._open = []
 
@@ -107,6 +115,8 @@ class Track:
     ) -> tuple[State, FloatArray, FloatArray, dict[int, FloatArray]]:
         """State after all runs noted, or at a time, and energies on the way."""
         members = self._open
+        if len(members) == 1 and until is None:
+            return self._alone(members[0])
         g = len(members)
         starts = np.array([m.start for m in members])
         finishes = np.array([m.finish for m in members])
@@ -150,12 +160,16 @@ class Track:
         return state, busy, idle, charged
 
 
+    def _alone(self, m: _Member) -> Any:
+        state, idle = self.mechanisms.run(self.state, _idle(m.start - self.time))
+        load = Load(m.finish - m.start, m.energy, _spread(m))
+        state, busy = self.mechanisms.run(state, load)
+        return state, busy, idle, {m.node: busy}
+
+
 def _idle(gap: FloatArray) -> Load:
     return Load(gap, np.zeros_like(gap))
 
 
-def _spread(member: _Member, part: float) -> dict[str, FloatArray]:
-    return {
-        name: np.full(member.start.shape, part * amount)
-        for name, amount in member.amounts.items()
-    }
+def _spread(member: _Member) -> dict[str, FloatArray]:
+    return {n: np.full(member.start.shape, x) for n, x in member.amounts.items()}
