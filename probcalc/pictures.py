@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from probcalc.montecarlo import Simulation
     from probcalc.prediction import Prediction
 
-__all__ = ["as_svg", "bars", "exceedance", "saved", "timeline"]
+__all__ = ["as_svg", "bars", "blank", "exceedance", "saved", "timeline"]
 
 #: Survival levels a curve goes through.
 CURVE = 24
@@ -25,7 +25,8 @@ GREYS = ("0.25", "0.6", "0.8", "0.45", "0.9")
 HATCHES = ("", "//", "..", "\\\\", "xx")
 
 
-def _figure(width: float, height: float) -> Figure:
+def blank(width: float, height: float) -> Figure:
+    """Return an empty picture of so many inches."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -75,7 +76,7 @@ def exceedance(
     scales : mapping
         By kind, what to divide by and the unit that is left.
     """
-    figure = _figure(9, 4)
+    figure = blank(9, 4)
     for axes, kind in zip(figure.subplots(1, 2), scales, strict=True):
         law, points = getattr(prediction, kind), found[kind]["quantiles"]
         scale, unit = scales[kind]
@@ -142,7 +143,7 @@ def timeline(simulation: Simulation) -> tuple[Figure, dict[str, Any]]:
     sample = median_sample(simulation)
     one = replay(plan, sample=sample, seed=simulation.seed)
     rows = plan.devices[:MOST_ROWS]
-    figure = _figure(11, 1.5 + 0.35 * len(rows))
+    figure = blank(11, 1.5 + 0.35 * len(rows))
     axes = figure.subplots()
     names = sorted({e.name for e in plan.elements})
     look = {
@@ -179,7 +180,7 @@ def timeline(simulation: Simulation) -> tuple[Figure, dict[str, Any]]:
 
 def bars(names: Sequence[str], values: Sequence[float], label: str) -> Figure:
     """Draw shares as bars, the largest first as they are given."""
-    figure = _figure(7, 0.6 + 0.32 * len(names))
+    figure = blank(7, 0.6 + 0.32 * len(names))
     axes = figure.subplots()
     axes.barh(range(len(names)), values, color="0.45", height=0.7)
     axes.set_yticks(range(len(names)), names)

@@ -122,6 +122,17 @@ def test_bad_input_is_one_line(
     assert error.count("\n") == 1
 
 
+def test_a_study_writes_its_record_and_figure(tmp_path: Path) -> None:
+    out = tmp_path / "studies"
+    asked = ["validate", "--study", "error-rates", "--repeats", "20"]
+    assert main([*asked, "--out", str(out)]) == 0
+    assert {f.name for f in out.iterdir()} == {
+        f"error-rates.{ending}" for ending in ("json", "md", "svg")
+    }
+    assert json.loads((out / "error-rates.json").read_text())["repeats"] == 20
+    assert "refuted" in (out / "error-rates.md").read_text()
+
+
 def test_a_study_runs_from_the_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["validate", "--study", "reduction", "--repeats", "20"]) == 0
     assert (

@@ -43,7 +43,7 @@ def prediction_in_arviz(
     )
     unit = {"units": "J" if prediction.of == "energy" else "s"}
     coords = {"run": np.arange(len(measured))}
-    groups = {
+    groups: dict[str, Any] = {
         "posterior_predictive": xarray.Dataset(
             {prediction.of: (("chain", "draw", "run"), values, unit)},
             coords=coords | {"chain": np.arange(len(laws)), "draw": np.arange(draws)},

@@ -26,51 +26,70 @@ class Study:
         In Markdown.
     record : mapping
         As plain data, with seed, repeats and versions.
+    figure : callable or None
+        Draws it.
     """
 
     name: str
     table: str
     record: Mapping[str, Any]
+    figure: Callable[[], Any] | None = None
 
 
-def _coverage(records: Path | None, repeats: int, seed: int) -> tuple[str, Any]:
-    from probcalc.validation import coverage
+#: Table, plain data, and what draws it.
+Found = tuple[str, Any, Callable[[], Any] | None]
+
+
+def _coverage(records: Path | None, repeats: int, seed: int) -> Found:
+    from probcalc.validation import coverage, study_pictures
 
     del records
     rows = list(coverage.coverage(seed=seed, repeats=repeats))
-    return coverage.as_table(rows), [row._asdict() for row in rows]
+    return (
+        coverage.as_table(rows),
+        [row._asdict() for row in rows],
+        lambda: study_pictures.of_coverage(rows),
+    )
 
 
-def _error_rates(records: Path | None, repeats: int, seed: int) -> tuple[str, Any]:
-    from probcalc.validation import errorrates
+def _error_rates(records: Path | None, repeats: int, seed: int) -> Found:
+    from probcalc.validation import errorrates, study_pictures
 
     del records
     rows = list(errorrates.error_rates(seed=seed, repeats=repeats))
-    return errorrates.as_table(rows), [row._asdict() for row in rows]
+    return (
+        errorrates.as_table(rows),
+        [row._asdict() for row in rows],
+        lambda: study_pictures.of_error_rates(rows),
+    )
 
 
-def _reduction(records: Path | None, repeats: int, seed: int) -> tuple[str, Any]:
+def _reduction(records: Path | None, repeats: int, seed: int) -> Found:
     from probcalc.validation import reductions
 
     del records
     found = reductions.reductions(seed=seed, repeats=repeats)
-    return reductions.as_table(found), found._asdict()
+    return reductions.as_table(found), found._asdict(), None
 
 
-def _perseus(records: Path | None, repeats: int, seed: int) -> tuple[str, Any]:
+def _perseus(records: Path | None, repeats: int, seed: int) -> Found:
     from probcalc.validation import perseus
 
     del repeats, seed
     found = [g for m in ("bert", "gpt3xl") for g in perseus.gaps(_there(records), m)]
-    return perseus.as_table(found), [g._asdict() for g in found]
+    return perseus.as_table(found), [g._asdict() for g in found], None
 
 
-def _verdicts(records: Path | None, repeats: int, seed: int) -> tuple[str, Any]:
-    from probcalc.validation import endtoend
+def _verdicts(records: Path | None, repeats: int, seed: int) -> Found:
+    from probcalc.validation import endtoend, study_pictures
 
     del repeats
     found = endtoend.judged(_there(records), "bert", seed=seed)
-    return endtoend.as_table(found), endtoend.record(found)
+    return (
+        endtoend.as_table(found),
+        endtoend.record(found),
+        lambda: study_pictures.of_verdicts(found),
+    )
 
 
 def _there(records: Path | None) -> Path:
@@ -83,16 +102,16 @@ def _there(records: Path | None) -> Path:
 
 
 #: Name, repeats without `--repeats`, and what it runs.
-STUDIES: Mapping[
-    str, tuple[int, Callable[[Path | None, int, int], tuple[str, Any]]]
-] = MappingProxyType(
-    {
-        "coverage": (1000, _coverage),
-        "error-rates": (1000, _error_rates),
-        "reduction": (10_000, _reduction),
-        "perseus": (1, _perseus),
-        "perseus-verdicts": (1, _verdicts),
-    }
+STUDIES: Mapping[str, tuple[int, Callable[[Path | None, int, int], Found]]] = (
+    MappingProxyType(
+        {
+            "coverage": (1000, _coverage),
+            "error-rates": (1000, _error_rates),
+            "reduction": (10_000, _reduction),
+            "perseus": (1, _perseus),
+            "perseus-verdicts": (1, _verdicts),
+        }
+    )
 )
 
 
@@ -124,7 +143,7 @@ def run(
     if usual > 1 and count < 20:
         raise InputError(f"study {name!r}: repeats is {count}, expected at least 20")
     place = None if records is None else Path(records)
-    table, found = study(place, count, seed)
+    table, found, figure = study(place, count, seed)
     record = {
         "study": name,
         "seed": seed,
@@ -133,4 +152,4 @@ def run(
         "python": platform.python_version(),
         "found": found,
     }
-    return Study(name, table, record)
+    return Study(name, table, record, figure)

@@ -54,7 +54,9 @@ def add(commands: Any) -> None:
         "--records", metavar="FOLDER", help="public records that the study reads"
     )
     validate.add_argument(
-        "--out", metavar="FOLDER", help="write the study's record and table there"
+        "--out",
+        metavar="FOLDER",
+        help="write the study's record, table and figure there",
     )
     validate.add_argument(
         "--repeats", type=int, metavar="N", help="of a study; its own number without"
@@ -244,6 +246,10 @@ def _study(arguments: argparse.Namespace) -> int:
         for ending, text in (("json", record), ("md", found.table)):
             file = folder / f"{found.name}.{ending}"
             file.write_text(text + "\n", encoding="utf-8")
+        if found.figure is not None:
+            from probcalc import pictures
+
+            pictures.saved(found.figure(), str(folder / f"{found.name}.svg"), "--out")
     print(record if arguments.json else found.table)
     return 0
 
