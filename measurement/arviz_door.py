@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -11,7 +12,7 @@ from probcalc.errors import InputError
 if TYPE_CHECKING:
     from probcalc.measurement.signature import Signature
 
-__all__ = ["inference_data"]
+__all__ = ["grouped", "inference_data"]
 
 
 def inference_data(
@@ -29,7 +30,6 @@ def inference_data(
                 f"signature {signature.element!r}: run 0 is missing in a block; "
                 "nothing is left to cut to"
             )
-    import arviz
     import xarray
 
     posterior = xarray.Dataset(
@@ -47,8 +47,16 @@ def inference_data(
             "runs_left_out": int((signature.runs - width).clip(0).sum()),
         },
     )
+    return grouped({"posterior": posterior})
+
+
+def grouped(groups: Mapping[str, Any]) -> Any:
+    """Return datasets as groups of InferenceData (ArviZ 0.x) or DataTree (1.x)."""
+    import arviz
+    import xarray
+
     # Up to 0.23 ArviZ has a class of its own, from 1.0 on it takes xarray's and warns
     # whoever asks for the former.
     if "InferenceData" in vars(arviz):
-        return vars(arviz)["InferenceData"](posterior=posterior)
-    return xarray.DataTree.from_dict({"posterior": posterior})
+        return vars(arviz)["InferenceData"](**groups)
+    return xarray.DataTree.from_dict(dict(groups))

@@ -94,6 +94,6 @@ def _joined(first: Signature, second: Signature, new: list[int]) -> Signature:
 def _stacked(a: FloatArray, b: FloatArray, width: int) -> FloatArray:
     found = np.full((a.shape[0] + b.shape[0], width), np.nan)
     found[: a.shape[0], : a.shape[1]] = a
-    # Columns beyond the width are padding of blocks that are not taken over.
-    found[a.shape[0] :, : b.shape[1]] = b[:, :width]
+    # A block that is not taken over is in the first as well: none is wider than both.
+    found[a.shape[0] :, : b.shape[1]] = b
     return found

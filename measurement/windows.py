@@ -261,7 +261,6 @@ def window_energy(
     )
 
 
-
 def _unanswered(
     trace: Trace,
     start: float,
@@ -291,6 +290,7 @@ def _unanswered(
         source=trace.source,
         repetitions=runs,
     )
+
 
 def _window(start: float, end: float) -> tuple[float, float]:
     start, end = float(start), float(end)

@@ -402,7 +402,7 @@ def test_what_later_blocks_were_probed_as_goes_with_them() -> None:
     assert joined.block_details[1] == {"probe": {"rate": 98.0}, "metadata": {}}
 
 
-def test_padding_of_a_block_that_is_not_added_takes_no_columns() -> None:
+def test_blocks_of_any_length_are_added_in_any_order() -> None:
     both = Signature.from_blocks(
         "e", [[1.0], [1.0] * 9], [[2.0], [2.0] * 9], block_names=("b", "a")
     )

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from probcalc.errors import InputError
+from probcalc.measurement.arviz_door import grouped
 from probcalc.validation.blocks import Blocked
 from probcalc.validation.deviation import Predicted
 
@@ -33,7 +34,6 @@ def prediction_in_arviz(
     """
     if isinstance(draws, bool) or not isinstance(draws, int) or draws < 1:
         raise InputError(f"draws is {draws!r}, expected a whole number of at least 1")
-    import arviz
     import xarray
 
     rng = np.random.default_rng(seed)
@@ -56,10 +56,7 @@ def prediction_in_arviz(
             coords=coords,
         ),
     }
-    # Up to 0.23 ArviZ has a class of its own, from 1.0 on it takes xarray's.
-    if hasattr(arviz, "InferenceData"):
-        return arviz.InferenceData(**groups)
-    return xarray.DataTree.from_dict(groups)
+    return grouped(groups)
 
 
 def pit_values(
