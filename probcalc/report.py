@@ -76,7 +76,7 @@ def budget(
             **part,
             "quantiles": [
                 _fields(
-                    _quantile(law, name, level, rtol, part),
+                    _quantile(kind, law, name, level, rtol, part),
                     ("p", "sf", "value", "lower", "upper", "kind", "limited_by"),
                 )
                 for name, level in levels
@@ -107,6 +107,23 @@ def budget(
 
 
 def _quantile(
+    kind: str,
+    law: Any,
+    name: str,
+    level: float,
+    rtol: float | None,
+    moments: Mapping[str, Any],
+) -> Quantile:
+    try:
+        return _reached(law, name, level, rtol, moments)
+    except ToleranceError as error:
+        raise ToleranceError(
+            f"{kind}, {error}; a larger --rtol, another level or method may do",
+            error.best,
+        ) from error
+
+
+def _reached(
     law: Any, name: str, level: float, rtol: float | None, moments: Mapping[str, Any]
 ) -> Quantile:
     if rtol is not None:

@@ -82,6 +82,23 @@ class Term:
         """Return `n` independent executions, one after the other."""
         return self.repeat(n)
 
+    def __add__(self, other: object) -> Term:
+        """Refuse: one after the other is ``>>``, at once ``|`` or ``&``."""
+        raise CompositionError(
+            f"{self.label} + ...: elements are composed by >> (one after the other), | "
+            "(at once on one device) or & (at once on different devices)"
+        )
+
+    def __mul__(self, other: object) -> Term:
+        """Refuse: n executions are ``** n``."""
+        raise CompositionError(
+            f"{self.label} * ...: n executions one after the other are ** n or "
+            ".repeat(n)"
+        )
+
+    __radd__ = __add__
+    __rmul__ = __mul__
+
     def repeat(self, n: int) -> Term:
         """Return `n` independent executions, one after the other.
 

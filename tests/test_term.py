@@ -207,3 +207,13 @@ def test_idle_holds_its_device():
         "gpu1",
         "gpu0",
     )
+
+
+def test_plus_and_times_are_refused_with_what_is_meant() -> None:
+    e = Element("a", time=1.0, static_power=1.0, device="gpu0")
+    for made in (lambda: e + e, lambda: sum([e, e])):  # type: ignore[operator]
+        with pytest.raises(CompositionError, match=">> \\(one after the other"):
+            made()
+    for made in (lambda: e * 3, lambda: 3 * e):  # type: ignore[operator]
+        with pytest.raises(CompositionError, match="\\*\\* n or"):
+            made()
