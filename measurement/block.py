@@ -21,10 +21,10 @@ import numpy as np
 import numpy.typing as npt
 
 from probcalc._version import __version__
-from probcalc.errors import ProbcalcError
+from probcalc.errors import InputError, ProbcalcError
 from probcalc.measurement.atomic import write_atomic
 from probcalc.measurement.crosscheck import cross_check
-from probcalc.measurement.equalwork import output_of
+from probcalc.measurement.equalwork import Output, output_of
 from probcalc.measurement.faults import InstrumentError
 from probcalc.measurement.gates import (
     Throttling,
@@ -97,7 +97,12 @@ def measured(asked: Mapping[str, Any]) -> dict[str, Any]:
         idle.append(_idle(meter, settings))
     traces = sampler.traces()[meter.device.uuid]
     found = _found(runs, idle, traces, job, asked["meter"])
-    output = output_of(runs[-1].timed.output)
+    try:
+        output = output_of(runs[-1].timed.output)
+    except InputError as error:
+        if asked.get("keep_output"):
+            raise
+        output = Output("", None, str(error))  # nobody asked for equal work
     if asked.get("keep_output") and output.values is not None:
         _keep(output.values, Path(asked["file"]))
     return found | {
@@ -109,7 +114,10 @@ def measured(asked: Mapping[str, Any]) -> dict[str, Any]:
         "thermal_gate": None if gate is None else asdict(gate),
         "device": _device(meter),
         "other_processes": _others(before, _processes(meter)),
-        "output": {"digest": output.digest, "described": output.described},
+        "output": {
+            name: getattr(output, name)
+            for name in ("digest", "described", "shape", "rest")
+        },
         "process": os.getpid(),
         "host": platform.node(),
         "python": platform.python_version(),

@@ -24,7 +24,15 @@ from probcalc.measurement.atomic import locked, write_atomic
 from probcalc.measurement.settings import Settings
 from probcalc.measurement.workload import Workload
 
-__all__ = ["Campaign", "CampaignError", "Settings", "order_of", "read_blocks", "run"]
+__all__ = [
+    "Campaign",
+    "CampaignError",
+    "Settings",
+    "failures_of",
+    "order_of",
+    "read_blocks",
+    "run",
+]
 
 VERSION = 1
 #: Failures of one arm in a row after which a campaign stops.
@@ -81,7 +89,14 @@ class Campaign:
         if self.equal_work is not None:
             from probcalc.measurement.equalwork import predicate_of
 
-            predicate_of(self.equal_work)
+            rule = predicate_of(self.equal_work)
+            commands = [w.name for w in self.workloads if w.is_command]
+            if commands and rule.custom is None and (rule.rtol or rule.atol):
+                raise InputError(
+                    f"campaign: equal work is {self.equal_work!r}, and the output of "
+                    f"command {commands[0]!r} is bytes, not numbers; expected 'bytes' "
+                    "or 'module:function'"
+                )
 
     def declared(self) -> dict[str, Any]:
         """Return it as plain data, for its file."""
@@ -157,13 +172,21 @@ def _declare(campaign: Campaign, folder: Path) -> None:
     """Write what is declared, or compare it with what the folder was begun with."""
     path = folder / "campaign.json"
     declared = json.loads(json.dumps(campaign.declared()))
-    if not path.exists():
+    begun = any((folder / "blocks").glob("[0-9]*.json"))
+    if not path.exists() or not begun:  # nothing measured, nothing to keep to
         write_atomic(path, json.dumps(declared, indent=1).encode())
         return
     try:
         there = json.loads(path.read_bytes())
     except ValueError as error:
         raise CampaignError(f"{path}: cannot be read: {error}") from error
+    if not isinstance(there, dict):
+        raise CampaignError(f"{path}: no campaign is declared in it")
+    if isinstance(there.get("blocks"), int) and there["blocks"] > campaign.blocks:
+        raise CampaignError(
+            f"{path}: blocks was {there['blocks']} and is now {campaign.blocks}; "
+            "expected as many or more"
+        )
     for key in declared:
         # More blocks may be asked for later; the order of the first stays the same.
         if key != "blocks" and there.get(key) != declared[key]:
@@ -199,7 +222,28 @@ def read_blocks(
                 raise CampaignError(
                     f"{path}: cannot be read: {error}; remove it to run the block again"
                 ) from error
+            _complete(found[block, arm], path)
     return found
+
+
+def _complete(record: Any, path: Path) -> None:
+    """Refuse a file that is not a whole block."""
+    needed = ("grain", "windows", "idle", "output", "device", "name")
+    lacking = [n for n in needed if not isinstance(record, dict) or n not in record]
+    if lacking:
+        raise CampaignError(
+            f"{path}: is no finished block, {lacking[0]!r} is missing; remove it to "
+            "run the block again"
+        )
+
+
+def failures_of(folder: str | Path) -> tuple[dict[str, Any], ...]:
+    """Return the blocks that failed: number, arm, and why."""
+    path = Path(folder) / "failed.jsonl"
+    if not path.exists():
+        return ()
+    lines = path.read_text(encoding="utf-8").splitlines()
+    return tuple(json.loads(line) for line in lines if line.strip())
 
 
 def _probed(meter: Mapping[str, Any], folder: Path) -> dict[str, Any]:

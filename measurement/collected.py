@@ -140,11 +140,12 @@ def _arm(
                 energy[row, column] = window["energy"] / runs
             else:
                 excluded.append(Excluded(block, column, tuple(window["reasons"])))
+    unused = {e.block for e in excluded if e.window is None}
     idle = [
         (rest["power"], rest["temperature"])
-        for record in records
+        for block, record in zip(blocks, records, strict=True)
         for rest in record["idle"]
-        if rest["power"] is not None
+        if rest["power"] is not None and block not in unused
     ]
     return Arm(
         name,
@@ -194,7 +195,12 @@ def _unequal(
     predicate = predicate_of(campaign.equal_work)
     wrong = {}
     for (block, arm), record in found.items():
-        if arm == 0 or (block, 0) not in found:
+        if arm == 0:
+            continue
+        if (block, 0) not in found:
+            wrong[block, arm] = (
+                "nothing to compare with: the first arm's block is not there"
+            )
             continue
         first = _output(folder, block, 0, found[block, 0])
         agreed = same_work(first, _output(folder, block, arm, record), predicate)
@@ -206,7 +212,14 @@ def _unequal(
 def _output(folder: Path, block: int, arm: int, record: Mapping[str, Any]) -> Output:
     file = folder / "blocks" / f"{block:04d}-{arm:03d}.npy"
     values = np.load(file, allow_pickle=False) if file.exists() else None
-    return Output(record["output"]["digest"], values, record["output"]["described"])
+    kept = record["output"]
+    return Output(
+        kept["digest"],
+        values,
+        kept["described"],
+        kept.get("shape", ""),
+        kept.get("rest", ""),
+    )
 
 
 def signature_of(campaign: Campaign, arm: Arm, device: str | None = None) -> Signature:

@@ -7,7 +7,6 @@ kept and excluded, never adjusted.
 from __future__ import annotations
 
 import hashlib
-import json
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -36,11 +35,17 @@ class Output:
         Its numbers in order, where it is made of numbers and not too large.
     described : str
         Shapes and types.
+    shape : str
+        Its structure without the types of numbers.
+    rest : str
+        SHA-256 of all in it that is not numbers.
     """
 
     digest: str
     values: npt.NDArray[np.float64] | None
     described: str
+    shape: str = ""
+    rest: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +99,8 @@ def predicate_of(text: str) -> Predicate:
             value = float(number)
         except ValueError:
             value = math.nan
+        if key in given:
+            raise InputError(f"equal work: {key!r} is given twice in {text!r}")
         if key not in ("rtol", "atol") or not (math.isfinite(value) and value >= 0.0):
             raise InputError(
                 f"equal work: {part!r} found; expected 'bytes', 'rtol=NUMBER', "
@@ -111,87 +118,109 @@ def output_of(result: Any) -> Output:
     InputError
         An object with no bytes of its own.
     """
-    digest = hashlib.sha256()
-    numbers: list[npt.NDArray[Any]] = []
-    described = _add(result, digest, numbers, "output")
+    kept = _Kept()
+    described, shape = kept.add(result, "output")
     values = None
-    if numbers and sum(a.size for a in numbers) <= MOST_KEPT:
-        flat = [a.ravel() for a in numbers]
+    if kept.numbers and sum(a.size for a in kept.numbers) <= MOST_KEPT:
+        flat = [a.ravel() for a in kept.numbers]
         if not any(np.iscomplexobj(a) for a in flat):
             values = np.concatenate([a.astype(np.float64) for a in flat])
-    return Output(digest.hexdigest(), values, described)
+    return Output(
+        kept.whole.hexdigest(), values, described, shape, kept.rest.hexdigest()
+    )
 
 
-def _add(result: Any, digest: Any, numbers: list[npt.NDArray[Any]], where: str) -> str:
-    if result is None:
-        digest.update(b"none;")
-        return "none"
-    if isinstance(result, bytes | bytearray | memoryview):
+class _Kept:
+    """Digests of an output and the numbers in it, filled part by part."""
+
+    def __init__(self) -> None:
+        self.whole = hashlib.sha256()
+        self.rest = hashlib.sha256()
+        self.numbers: list[npt.NDArray[Any]] = []
+
+    def add(self, result: Any, where: str) -> tuple[str, str]:
+        """Take a part; return it described, with and without types of numbers."""
+        if result is None or isinstance(result, bytes | bytearray | memoryview | str):
+            return self._content(result)
+        if isinstance(result, Mapping):
+            keys = sorted(result, key=repr)
+            self._note("mapping", "".join(map(repr, keys)).encode())
+            parts = [(k, self.add(result[k], f"{where}[{k!r}]")) for k in keys]
+            return (
+                "{" + ", ".join(f"{k}: {p[0]}" for k, p in parts) + "}",
+                "{" + ", ".join(f"{k}: {p[1]}" for k, p in parts) + "}",
+            )
+        if isinstance(result, tuple | list) and not all(
+            isinstance(x, bool | int | float) for x in result
+        ):
+            self._note("list", str(len(result)).encode())
+            found = [self.add(x, f"{where}[{i}]") for i, x in enumerate(result)]
+            return (
+                "[" + ", ".join(p[0] for p in found) + "]",
+                "[" + ", ".join(p[1] for p in found) + "]",
+            )
+        return self._array(result, where)
+
+    def _note(self, kind: str, content: bytes, *, also_rest: bool = True) -> None:
+        # Lengths go in front: no two outputs run into the same bytes.
+        head = f"{kind} {len(content)};".encode()
+        for digest in (self.whole, self.rest) if also_rest else (self.whole,):
+            digest.update(head + content)
+
+    def _content(self, result: Any) -> tuple[str, str]:
+        if result is None:
+            self._note("none", b"")
+            return "none", "none"
+        if isinstance(result, str):
+            self._note("text", result.encode(errors="surrogatepass"))
+            return f"text of {len(result)}", "text"
         content = bytes(result)
-        digest.update(b"bytes;" + content)
-        return f"{len(content)} bytes"
-    if isinstance(result, str):
-        digest.update(b"text;" + result.encode())
-        return f"text of {len(result)}"
-    if isinstance(result, Mapping):
-        parts = [
-            f"{key}: {_add(result[key], digest, numbers, f'{where}[{key!r}]')}"
-            for key in sorted(result, key=repr)
-        ]
-        digest.update(json.dumps(sorted(map(repr, result))).encode())
-        return "{" + ", ".join(parts) + "}"
-    if isinstance(result, tuple | list) and not all(
-        isinstance(x, bool | int | float) for x in result
-    ):
-        parts = [
-            _add(part, digest, numbers, f"{where}[{i}]")
-            for i, part in enumerate(result)
-        ]
-        digest.update(f"list of {len(parts)};".encode())
-        return "[" + ", ".join(parts) + "]"
-    held: Any = result
-    if hasattr(held, "detach"):  # Torch: off the device, and of a type NumPy knows
-        held = held.detach().cpu()
-        if "bfloat16" in str(held.dtype):
-            held = held.float()
-    elif type(held).__module__.partition(".")[0] == "cupy":
-        held = held.get()
-    array = np.asarray(held)
-    if array.dtype.kind not in "biufc":
-        raise InputError(
-            f"{where}: {type(result).__name__} found; expected arrays, numbers, text, "
-            "bytes, or lists and mappings of them"
-        )
-    numbers.append(array)
-    head = f"{array.dtype.str}{array.shape}"
-    digest.update(head.encode() + np.ascontiguousarray(array).tobytes())
-    return head
+        self._note("bytes", content)
+        return f"{len(content)} bytes", "bytes"
+
+    def _array(self, result: Any, where: str) -> tuple[str, str]:
+        held: Any = result
+        if hasattr(held, "detach"):  # Torch: off the device, of a type NumPy knows
+            held = held.detach().cpu()
+            if "bfloat16" in str(held.dtype):
+                held = held.float()
+        elif type(held).__module__.partition(".")[0] == "cupy":
+            held = held.get()
+        array = np.asarray(held)
+        if array.dtype.kind not in "biufc":
+            raise InputError(
+                f"{where}: {type(result).__name__} found; expected arrays, numbers, "
+                "text, bytes, or lists and mappings of them"
+            )
+        self.numbers.append(array)
+        described = f"{array.dtype.str}{array.shape}"
+        content = np.ascontiguousarray(array).tobytes()
+        self._note(described, content, also_rest=False)
+        return described, f"numbers{array.shape}"
 
 
 def same_work(a: Output, b: Output, predicate: Predicate) -> Agreement:
     """Judge two outputs by a declared predicate.
 
-    Raises
-    ------
-    InputError
-        A tolerance is declared and an output is not made of numbers.
+    With a tolerance, structure and all that is not numbers must be equal.
     """
     if predicate.custom is not None:
         same = bool(predicate.custom(a, b))
         return Agreement(same, "" if same else f"{predicate.name} says no")
     if a.digest == b.digest:
         return Agreement(True, "")
-    if predicate.rtol is None and predicate.atol is None:
+    if not (predicate.rtol or predicate.atol):
         if a.described != b.described:
             return Agreement(False, f"{a.described:.60} and {b.described:.60}")
         return Agreement(False, f"bytes differ ({a.described:.60})")
+    if a.shape != b.shape:
+        return Agreement(False, f"{a.shape:.60} and {b.shape:.60}")
+    if a.rest != b.rest:
+        return Agreement(False, "what is not numbers differs")
     if a.values is None or b.values is None:
-        raise InputError(
-            f"equal work: {predicate.name} is declared and the outputs are "
-            f"{a.described:.60} and {b.described:.60}; expected numbers"
+        return Agreement(
+            False, f"{a.described:.60}: not numbers that {predicate.name} can compare"
         )
-    if a.values.size != b.values.size:
-        return Agreement(False, f"{a.values.size} and {b.values.size} numbers")
     allowed = (predicate.atol or 0.0) + (predicate.rtol or 0.0) * np.abs(b.values)
     with np.errstate(invalid="ignore"):
         off = np.abs(a.values - b.values)

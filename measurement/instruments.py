@@ -66,6 +66,8 @@ def meter_of(named: Mapping[str, Any]) -> Meter:
             raise InputError(
                 f"replay: {named['trace']}: {error.strerror or error}"
             ) from error
+        except UnicodeDecodeError as error:
+            raise InputError(f"replay: {named['trace']}: is not UTF-8 text") from error
         repeated = int(sensor.pop("repeated", 1))
         if repeated > 1:
             recording = recording.repeated(repeated)

@@ -17,6 +17,8 @@ LOWEST, HIGHEST = 0.2, 1.5
 # Samples per update, less what the jitter of a poll at exactly P/2 takes off.
 #: s; updates come every 10 to 100 ms on the boards that were measured.
 UNKNOWN = 1.0
+#: Half-width relative to the energy above which a window is not used.
+WIDEST = 0.5
 LEAST_SAMPLES = 2.0 * 0.98
 # A gap within a trace, in periods: a power update is missed, or the counter was away.
 GAP = {"counter": 3.0, "power": 1.5}
@@ -106,6 +108,18 @@ def long_enough(
             f"{rate * period:.3g} samples an update at {rate:.4g} a second, expected 2"
         )
     return tuple(reasons)
+
+
+def telling(
+    energy: float | None, lower: float | None, upper: float | None
+) -> tuple[str, ...]:
+    """Check that the interval is narrower than the energy itself."""
+    if energy is None or lower is None or upper is None:
+        return ()
+    half = 0.5 * (upper - lower)
+    if not math.isfinite(half) or half <= WIDEST * abs(energy):
+        return ()
+    return (f"interval of ± {half:.4g} J around {energy:.4g} J tells too little",)
 
 
 def plausible(

@@ -237,6 +237,11 @@ def window_energy(
         *broken,
         *rules.long_enough(chosen, end - start, period, least_periods, rate, notes),
         *rules.plausible(found.energy, end - start, idle_power, power_limit),
+        *(
+            rules.telling(found.energy, found.lower, found.upper)
+            if found.kind == "confidence"
+            else ()
+        ),
     )
     reasons = tuple(dict.fromkeys(reasons))
     return WindowEnergy(

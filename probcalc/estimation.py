@@ -27,7 +27,7 @@ from probcalc.runs import Runs
 from probcalc.setting import Setting, resolve
 from probcalc.term import Repeat, Term
 
-__all__ = ["Uncertainty", "resampled", "uncertainty"]
+__all__ = ["Uncertainty", "fewest_blocks", "resampled", "uncertainty"]
 
 FloatArray = npt.NDArray[np.float64]
 # Runs that must lie beyond a quantile for its bootstrap interval to be worth anything:
@@ -236,6 +236,22 @@ def resampled(composed: Term | Plan, rng: np.random.Generator) -> Any:
     setting = resolve(composed)
     measured = [e for e in setting.elements if _laws_of(e)]
     return _substituted(setting, {id(e): _resampled(e, rng) for e in measured})
+
+
+def fewest_blocks(composed: Term | Plan) -> int:
+    """Fewest blocks that a measured element of a composition has; 0 without any.
+
+    Runs without labels count as a block each.
+    """
+    elements = (
+        composed.elements if isinstance(composed, Plan) else resolve(composed).elements
+    )
+    counts = [
+        law.samples.size if law.blocks is None else len(set(law.blocks))
+        for e in elements
+        for law in _laws_of(e)
+    ]
+    return min(counts, default=0)
 
 
 def _quick(law: Any, p: float, sf: float, rtol: float) -> float:

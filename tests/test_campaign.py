@@ -170,8 +170,20 @@ def test_another_campaign_does_not_get_in(trace: Path, tmp_path: Path) -> None:
     run(campaign(trace, blocks=1), folder)
     with pytest.raises(CampaignError, match="workloads was"):
         run(campaign(trace, COMMAND, blocks=1), folder)
-    # More blocks of the same are welcome.
+    # More blocks of the same are welcome, fewer are not.
     assert run(campaign(trace, blocks=2), folder) == 1
+    with pytest.raises(CampaignError, match="blocks was 2 and is now 1"):
+        run(campaign(trace, blocks=1), folder)
+
+
+def test_a_mistake_before_the_first_block_can_be_mended(
+    trace: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "out"
+    typo = Workload("product", function="tests.campaign_work:no_such_function")
+    with pytest.raises(CampaignError, match="no_such_function"):
+        run(campaign(trace, typo, blocks=1), folder)
+    assert run(campaign(trace, blocks=1), folder) == 1
 
 
 def test_a_failing_workload_is_named(trace: Path, tmp_path: Path) -> None:
@@ -190,7 +202,10 @@ def test_a_damaged_block_is_named(trace: Path, tmp_path: Path) -> None:
     (folder / "blocks").mkdir(parents=True)
     (folder / "blocks" / "0000-000.json").write_text("{")
     with pytest.raises(CampaignError, match=r"0000-000\.json: cannot be read"):
-        run(campaign(trace), folder)
+        read_blocks(folder, campaign(trace))
+    (folder / "blocks" / "0000-000.json").write_text("{}")
+    with pytest.raises(CampaignError, match="is no finished block, 'grain'"):
+        read_blocks(folder, campaign(trace))
 
 
 def test_whose_processes_are_on_the_board() -> None:
@@ -246,6 +261,11 @@ def test_jax_is_waited_for() -> None:
         (lambda: Campaign((COMMAND,), nvml("0"), blocks=0), "blocks is 0"),
         (lambda: Campaign((COMMAND,), nvml("0"), seed=-1), "seed is -1"),
         (lambda: Campaign((COMMAND,), nvml("0"), equal_work="x"), "equal work: 'x'"),
+        (
+            lambda: Campaign((COMMAND,), nvml("0"), equal_work="rtol=1e-3"),
+            "output of command 'command' is bytes",
+        ),
+        (lambda: predicate_of("rtol=1e-3,rtol=5"), "'rtol' is given twice"),
         (lambda: Settings(windows=0), "windows is 0"),
         (lambda: Settings(idle=0.0), "idle is 0.0"),
         (lambda: Settings(seconds=float("nan")), "seconds is nan"),
@@ -305,8 +325,19 @@ def test_bytes_shapes_and_nan() -> None:
     assert same_work(nan, output_of([np.nan, 1.01]), close).same
     assert not same_work(nan, output_of([0.0, 1.0]), close).same
     assert not same_work(output_of([np.inf]), output_of([1.0]), close).same
-    with pytest.raises(InputError, match="expected numbers"):
-        same_work(output_of(b"x"), output_of(b"y"), close)
+    assert not same_work(output_of(b"x"), output_of(b"y"), close).same
+    # With a tolerance, structure and all that is no number must agree.
+    assert not same_work(
+        output_of(["error", 1.0]), output_of(["fine", 1.0]), close
+    ).same
+    assert not same_work(output_of({"a": 1.0}), output_of([1.0]), close).same
+    assert not same_work(
+        output_of(np.zeros((2, 3))), output_of(np.ones((3, 2))), close
+    ).same
+    # Lengths are part of what is compared, and no rounding to floats.
+    assert output_of([b"abytes;", b""]).digest != output_of([b"a", b"bytes;"]).digest
+    exact = predicate_of("atol=0")
+    assert not same_work(output_of(2**62), output_of(2**62 + 1), exact).same
     with pytest.raises(InputError, match="expected arrays"):
         output_of(object())
 

@@ -94,11 +94,38 @@ def test_from_a_function_to_a_signature_and_a_comparison(
     assert main(["signatures", "diff", found[0]["file"], found[0]["file"]]) == 0
     assert capsys.readouterr().out == "the same\n"
     table = tmp_path / "runs.csv"
-    assert main(["signatures", "export", folder, str(table)]) == 0
-    assert table.read_text().splitlines()[0].startswith("element,context,block,run")
-    status = main(["compare", found[0]["file"], found[1]["file"], "--of", "time"])
-    assert status in (0, 1, 3)
+    assert main(["signatures", "export", folder, str(table)]) == 2
+    assert "there are product, rows; expected one" in capsys.readouterr().err
+    only = [folder, str(table), "--element", "product"]
+    assert main(["signatures", "export", *only]) == 0
+    assert "runs of product in" in capsys.readouterr().out
+    header, first = table.read_text().splitlines()[:2]
+    assert header.startswith("element,context,block,run")
+    assert first.startswith("product,")
+    assert main(["signatures", "list", str(out)]) == 2
+    assert "look in" in capsys.readouterr().err
+    # An export is read again, and its grain with it.
+    assert main(["compare", str(table), str(table), "--of", "time"]) in (0, 3)
+    capsys.readouterr()
+    assert main(["compare", str(table), found[1]["file"]]) == 2
+    assert "expected one grain" in capsys.readouterr().err
+    status = main(["compare", found[0]["file"], found[0]["file"], "--of", "time"])
+    assert status in (0, 3)
     assert "mean of A less that of B" in capsys.readouterr().out.replace("\n", " ")
+
+
+def test_what_is_there_is_written_when_an_arm_fails(
+    trace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out"
+    more = ["--function", "broken=tests.campaign_work:broken", "--blocks", "4"]
+    assert main(measure(trace, out, *more, "--json")) == 2
+    shown, said = capsys.readouterr()
+    assert "it does not work" in said.splitlines()[-1]
+    found = json.loads(shown)
+    assert [s["element"] for s in found["signatures"]] == ["product"]
+    assert {f["element"] for f in found["failed"]} == {"broken"}
+    assert len(load_all(out / "signatures").signatures) == 1
 
 
 def test_a_campaign_through_pynvml(

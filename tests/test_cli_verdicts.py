@@ -95,6 +95,11 @@ def test_compare(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     [
         (["validate"], "give PREDICTION and MEASUREMENT"),
         (["validate", "plan.toml", "a.csv"], "--margin is missing"),
+        (
+            ["validate", "plan.toml", "a.csv", "--margin", "2 %", "--seed", "-1"],
+            "seed is -1",
+        ),
+        (["validate", "plan.toml", "a.csv", "--out", "x"], "--out: for --study"),
         (["validate", "--study", "nothing"], "no study 'nothing'; there are coverage"),
         (["validate", "--study", "coverage", "--repeats", "3"], "repeats is 3"),
         (["validate", "--study", "perseus"], "--records"),

@@ -118,3 +118,22 @@ def test_bad_input() -> None:
         single_runs(ours, direct, inner=1.5)
     with pytest.raises(InputError, match="one run has no spread"):
         plain_deviation(ours, Blocked.of([1.0]))
+
+
+@pytest.mark.parametrize("blocks", [1, 2, 3, 5])
+def test_few_processes_of_an_element_refute_nothing_too_often(blocks: int) -> None:
+    """Processes differ by more than runs do; the prediction rests on a few of them."""
+    rng = np.random.default_rng([8, blocks])
+    refuted = law = 0
+    for seed in range(40):
+        part = runs(rng, blocks=blocks, each=10, offset=5.0, name="a")
+        direct = energies(runs(rng, blocks=20, each=5, offset=5.0))
+        ours = predicted(part, samples=400, resamples=60, seed=seed)
+        assert ours.units == blocks
+        found = deviation(ours, direct, margin=0.0)
+        refuted += found.outcome is REFUTED
+        law += law_deviation(ours, direct, repeats=99, seed=seed).outcome is REFUTED
+        if blocks == 1:
+            assert "one process only" in found.parts[0].reason
+    assert refuted <= most(40)
+    assert law <= most(40)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from probcalc.validation.insensitivity import Shift, history_insensitive
 from probcalc.validation.reduction import (
     Substitution,
     can_reduce,
+    held_over_own,
     multiplicities,
     reduction_bound,
 )
@@ -160,3 +162,31 @@ def test_lags_are_no_shift() -> None:
     plan = Plan.of([PlanNode("x", A), PlanNode("y", B, [Edge("x", lag=5.0)])])
     assert reduction_bound(plan, {"b": Shift(0.1, 0.0)}).time == pytest.approx(0.1)
     assert math.isfinite(reduction_bound(plan, {"b": Shift(0.1, 0.0)}).energy)
+
+
+def test_margins_are_taken_at_the_power_of_all_that_waits() -> None:
+    """Another board of the same power waits for it: its margin counts twice."""
+    rng = np.random.default_rng(3)
+    margin = 1.96 * ENERGY_SD
+    alike: dict[str, Any] = {"margin": margin, "levels": (), "tail": None}
+    a = history_insensitive(
+        runs(rng, blocks=30, name="a"), runs(rng, blocks=30, name="a"), **alike
+    )
+    here = runs(rng, blocks=4, name="a")
+    other = Element("b", time=0.01, static_power=60.0, device="gpu1")
+    first = runs(rng, blocks=4, name="p")
+    term = (first >> here) & other
+    verdicts = {"a": a}
+    beside = {
+        n: history_insensitive(
+            runs(rng, blocks=30, name=n), runs(rng, blocks=30, name=n), **alike
+        )
+        for n in ("a", "b", "p")
+    }
+    with pytest.raises(InputError, match="is about 'history of"):
+        can_reduce(term, verdicts, beside, tolerance=1.0)
+    found = can_reduce((first >> here), verdicts, tolerance=1.0)
+    assert found.bound == pytest.approx(margin)
+    with pytest.raises(InputError, match="is about 'history of a'"):
+        can_reduce(first >> runs(rng, blocks=4, name="c"), {"c": a}, tolerance=1.0)
+    assert held_over_own(term)["a"] == pytest.approx(2.0)

@@ -263,3 +263,74 @@ def test_elements_are_checked() -> None:
         )
     with pytest.raises(InputError, match="no verdicts"):
         mutually_insensitive([])
+
+
+def test_whole_processes_that_are_slow_are_not_ignored() -> None:
+    """One process in three costs more: twenty of them are told from none."""
+    rng = np.random.default_rng(17)
+    held = 0
+    for _ in range(60):
+        a = runs(rng, blocks=20, each=50)
+        b = runs(rng, blocks=20, each=50)
+        assert b.runs is not None
+        slow = np.repeat(rng.random(20) < 0.3, 50)
+        moved = Element.from_runs(
+            "kernel",
+            time=b.runs.time,
+            energy=b.runs.energy + 2.0 * slow,
+            static_power=60.0,
+            device="gpu0",
+            blocks=b.runs.blocks,
+        )
+        found = history_insensitive(a, moved, margin=0.5, tail=0.02)
+        held += found.outcome is HELD
+    assert held <= most(60)
+
+
+def test_p_values_count_processes() -> None:
+    rng = np.random.default_rng(18)
+    found = np.array(
+        [
+            p_value(
+                *(runs(rng, blocks=10, each=50, offset=20.0) for _ in "ab"),
+                margin=1e-3,
+            )
+            for _ in range(200)
+        ]
+    )
+    assert np.count_nonzero(found < 0.05) <= most(200)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"margin": None}, "margin is None"),
+        ({"margin": True}, "margin is True"),
+        ({"margin": 1.0, "tail": -1.0}, "tail is -1"),
+        ({"margin": 1.0, "tail": float("nan")}, "tail is nan"),
+        ({"margin": 1.0, "processes": 2.0}, "processes is 2"),
+        ({"margin": 1.0, "resolution": float("nan")}, "resolution is nan"),
+        ({"margin": 1.0, "resolution": -5.0}, "resolution is -5"),
+        ({"margin": 1.0, "level": 1.0}, "level is 1"),
+    ],
+)
+def test_options_are_checked(options: dict[str, Any], message: str) -> None:
+    rng = np.random.default_rng(19)
+    with pytest.raises(InputError, match=message):
+        history_insensitive(runs(rng, blocks=3), runs(rng, blocks=3), **options)
+
+
+def test_grains_must_agree() -> None:
+    rng = np.random.default_rng(20)
+    a = runs(rng, blocks=5)
+    assert a.runs is not None
+    mean = Element.from_runs(
+        "kernel",
+        time=a.runs.time,
+        energy=a.runs.energy,
+        static_power=60.0,
+        device="gpu0",
+        grain=100,
+    )
+    with pytest.raises(InputError, match="means of 1 runs and of 100"):
+        history_insensitive(a, mean, margin=1.0)

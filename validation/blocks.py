@@ -33,11 +33,14 @@ class Blocked:
         Number of the block of each run, from 0.
     name : str
         What they are and of what, for errors and tables.
+    labels : tuple of hashable
+        Of the blocks, in the order of their numbers; empty where every run is one.
     """
 
     values: FloatArray
     block: npt.NDArray[np.int64]
     name: str = "values"
+    labels: tuple[Hashable, ...] = ()
 
     @classmethod
     def of(
@@ -72,7 +75,7 @@ class Blocked:
             )
         known: dict[Hashable, int] = {}
         numbers = [known.setdefault(label, len(known)) for label in labels]
-        return cls(array, np.array(numbers, dtype=np.int64), name)
+        return cls(array, np.array(numbers, dtype=np.int64), name, tuple(known))
 
     def __len__(self) -> int:
         """Return the number of runs."""
@@ -95,7 +98,8 @@ class Blocked:
 
     def with_values(self, values: FloatArray, name: str | None = None) -> Blocked:
         """Return other values of the same runs."""
-        return Blocked(values, self.block, self.name if name is None else name)
+        named = self.name if name is None else name
+        return Blocked(values, self.block, named, self.labels)
 
     def resampled(self, rng: np.random.Generator) -> FloatArray:
         """Draw blocks with replacement, all runs of each (cluster bootstrap)."""

@@ -88,18 +88,15 @@ def compare(
         By how much a may exceed b and still count as cheaper, declared before the data.
     paired : bool
         Block i of both was measured side by side: differences are taken within blocks,
-        which removes what both share.
+        which removes what both share. Blocks are matched by their labels.
 
     Raises
     ------
     InputError
-        Pairs of unequal numbers of blocks.
+        Pairs whose blocks have not the same labels.
     """
-    if paired and a.blocks != b.blocks:
-        raise InputError(
-            f"{a.name} has {a.blocks} blocks and {b.name} {b.blocks}: pairs need "
-            "equally many"
-        )
+    if paired:
+        b = _paired_with(a, b)
     one_sided = _difference(a, b, level, paired)
     claim = Claim(f"{a.name} uses no more than {b.name}", margin, unit, level)
     blocks = min(a.blocks, b.blocks)
@@ -120,6 +117,22 @@ def compare(
         ia[2] < ib[1],
         paired,
     )
+
+
+def _paired_with(a: Blocked, b: Blocked) -> Blocked:
+    """Return b with its blocks numbered as those of a that bear their labels."""
+    if a.labels == b.labels and a.blocks == b.blocks:
+        return b
+    unlabelled = not a.labels or not b.labels
+    if unlabelled or set(a.labels) != set(b.labels):
+        alone = sorted(map(str, set(a.labels) ^ set(b.labels)))[:3]
+        raise InputError(
+            f"{a.name} has {a.blocks} blocks and {b.name} {b.blocks}; pairs need "
+            f"equally many, labelled alike ({', '.join(alone) or 'none'} in one alone)"
+        )
+    number = {label: i for i, label in enumerate(a.labels)}
+    order = np.array([number[label] for label in b.labels], dtype=np.int64)
+    return Blocked(b.values, order[b.block], b.name, a.labels)
 
 
 def _difference(

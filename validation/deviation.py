@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from probcalc.errors import InputError
-from probcalc.estimation import resampled
+from probcalc.estimation import fewest_blocks, resampled
 from probcalc.plan import Plan
 from probcalc.prediction import predict
 from probcalc.term import Term
@@ -49,6 +49,8 @@ __all__ = [
 FloatArray = npt.NDArray[np.float64]
 Quantity = Literal["energy", "time"]
 UNIT = {"energy": "J", "time": "s"}
+#: Blocks of every element from which on a bootstrap of them calibrates a whole law.
+LEAST_UNITS = 10
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -63,12 +65,23 @@ class Predicted:
         Draws of the law from resampled runs, one array for each resample.
     of : {"energy", "time"}
     name : str
+    units : int
+        Fewest blocks that an element was measured in; 0 where all laws are known.
+    grain : int
+        1 for single executions, k for means of k.
     """
 
     draws: FloatArray
     again: tuple[FloatArray, ...]
     of: Quantity
     name: str
+    units: int = 0
+    grain: int = 1
+
+    @property
+    def inflation(self) -> float:
+        """What a bootstrap of so few blocks is to be multiplied by, as a variance."""
+        return self.units / (self.units - 1.0) if self.units > 1 else 1.0
 
     def spread(self, statistic: Callable[[FloatArray], float]) -> FloatArray:
         """Return a statistic of every resample."""
@@ -92,13 +105,20 @@ def predicted(
     resamples : int
         Block bootstraps of all measured elements; 0 takes the laws as known.
     """
+    for what, value, least in (("samples", samples, 1), ("resamples", resamples, 0)):
+        if isinstance(value, bool) or not isinstance(value, int) or value < least:
+            raise InputError(f"{what} is {value!r}, expected a number >= {least}")
+    if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
+        raise InputError(f"seed is {seed!r}, expected a whole number >= 0")
     rng = np.random.default_rng(seed)
     draws = _drawn(composed, of, samples, rng)
     again = tuple(
         _drawn(resampled(composed, rng), of, samples, rng) for _ in range(resamples)
     )
     name = composed.name if isinstance(composed, Plan) else composed.label
-    return Predicted(draws, again, of, name)
+    units = fewest_blocks(composed) if resamples else 0
+    grain = 1 if isinstance(composed, Plan) else predict(composed).grain
+    return Predicted(draws, again, of, name, units, grain)
 
 
 def _drawn(
@@ -166,21 +186,27 @@ def _mean_part(
     value = float(means.mean() - prediction.draws.mean())
     again = prediction.spread(lambda draws: float(draws.mean()))
     own = float(again.var(ddof=1)) if again.size > 1 else 0.0
-    if means.size < 2:
+    own *= prediction.inflation
+    if means.size < 2 or prediction.units == 1:
+        whose = "the whole" if means.size < 2 else "an element"
         return decided(
             "mean",
             abs(value),
             0.0,
             math.inf,
             claim,
-            reason="one process only: runs are not the unit",
+            reason=f"{whose} was measured in one process only: runs are not the unit",
         )
     theirs = float(means.var(ddof=1)) / means.size
     error = math.sqrt(own + theirs)
-    # The measured side has the fewer degrees of freedom; all are counted as its own.
-    holding = float(special.stdtrit(means.size - 1, claim.level)) * error
+    # Welch and Satterthwaite, the prediction with the fewest blocks of its elements.
+    parts = theirs**2 / (means.size - 1)
+    if prediction.units > 1:
+        parts += own**2 / (prediction.units - 1)
+    freedom = (own + theirs) ** 2 / parts if parts > 0.0 else math.inf
+    holding = float(special.stdtrit(freedom, claim.level)) * error if error else 0.0
     miss = 0.5 * (1.0 - claim.level) / count
-    refuting = float(special.stdtrit(means.size - 1, 1.0 - miss)) * error
+    refuting = float(special.stdtrit(freedom, 1.0 - miss)) * error if error else 0.0
     return decided(
         "mean",
         abs(value),
@@ -218,12 +244,17 @@ def _own_bounds(
 ) -> tuple[float, float, float]:
     """Quantile of the predicted law with bounds: its draws', widened by its runs'."""
     value, low, high = quantile_bounds(Blocked.of(prediction.draws), p, level=level)
+    if prediction.units == 1:
+        return value, -math.inf, math.inf
     if prediction.again:
         spread = prediction.spread(lambda draws: float(np.quantile(draws, p)))
         # Basic bootstrap around the value; the larger of both errors on each side.
         from scipy import special
 
-        half = float(special.ndtri(level)) * float(spread.std(ddof=1))
+        factor = float(special.ndtri(level))
+        if prediction.units > 1:
+            factor = float(special.stdtrit(prediction.units - 1, level))
+        half = factor * float(spread.std(ddof=1)) * math.sqrt(prediction.inflation)
         low, high = min(low, value - half), max(high, value + half)
     return value, low, high
 
@@ -306,7 +337,12 @@ def law_deviation(
     claim = Claim(
         f"runs of {prediction.name} come from the predicted law", 0.0, "", level
     )
+    reason = f"p = {p:.3g}, {size} effective runs"
     outcome = REFUTED if p <= 1.0 - level else UNDECIDED
+    if 0 < prediction.units < LEAST_UNITS:
+        # A bootstrap of fewer blocks knows too little of how processes differ.
+        outcome = UNDECIDED
+        reason = f"elements known from {prediction.units} blocks, {LEAST_UNITS} needed"
     part = Part(
         "probability transform",
         observed,
@@ -315,7 +351,7 @@ def law_deviation(
         float(np.quantile(null, level)),
         "",
         outcome,
-        f"p = {p:.3g}, {size} effective runs",
+        reason,
     )
     return Verdict(
         claim,

@@ -51,6 +51,8 @@ FloatArray = npt.NDArray[np.float64]
 LEVELS = (0.5, 0.9)
 #: More runs beyond everything seen in the null context than this are not ignored.
 TAIL = 0.005
+#: Share of processes that may differ from all others; eleven processes can show it.
+PROCESSES = 0.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +82,7 @@ def history_insensitive(
     level: float = 0.95,
     levels: Sequence[float] = LEVELS,
     tail: float | None = TAIL,
+    processes: float = PROCESSES,
     resolution: float = 0.0,
 ) -> Verdict:
     """Whether what ran before may be ignored (section 4.1.1).
@@ -97,7 +100,11 @@ def history_insensitive(
         Quantiles that are compared.
     tail : float or None
         Share of runs in the other context that may lie more than the margin beyond
-        all runs in the null context; None leaves this part out, and the claim says so.
+        all runs in the null context, processes being alike in this; None leaves both
+        parts about exceedances out, and the claim says so.
+    processes : float
+        Share of processes, in the other context, that may have such runs: whole
+        processes that are slow are bounded by their number alone.
     resolution : float
         Of the instrument in J; needed where runs do not vary at all.
 
@@ -106,7 +113,17 @@ def history_insensitive(
     InputError
         Elements without measured runs, or on different devices.
     """
-    return _insensitive("history", null, other, margin, level, levels, tail, resolution)
+    return _insensitive(
+        "history",
+        null,
+        other,
+        margin,
+        level,
+        levels,
+        tail,
+        processes,
+        resolution,
+    )
 
 
 def interference_insensitive(
@@ -117,11 +134,20 @@ def interference_insensitive(
     level: float = 0.95,
     levels: Sequence[float] = LEVELS,
     tail: float | None = TAIL,
+    processes: float = PROCESSES,
     resolution: float = 0.0,
 ) -> Verdict:
     """Whether what runs beside it may be ignored (section 4.1.2); as the other."""
     return _insensitive(
-        "interference", alone, beside, margin, level, levels, tail, resolution
+        "interference",
+        alone,
+        beside,
+        margin,
+        level,
+        levels,
+        tail,
+        processes,
+        resolution,
     )
 
 
@@ -168,6 +194,7 @@ def _insensitive(
     level: float,
     levels: Sequence[float],
     tail: float | None,
+    processes: float,
     resolution: float,
 ) -> Verdict:
     a, b = _measured(null), _measured(other)
@@ -176,22 +203,37 @@ def _insensitive(
             f"elements {null.name!r} on {null.devices} and {other.name!r} on "
             f"{other.devices}: expected the same devices"
         )
+    if null.grain != other.grain:
+        raise InputError(
+            f"element {null.name!r}: means of {null.grain} runs and of {other.grain}, "
+            "expected one grain"
+        )
+    for name, value in (("tail", tail), ("processes", processes)):
+        if value is not None and not 0.0 <= value < 1.0:
+            raise InputError(f"{name} is {value!r}, expected a share from 0 to 1")
+    if not (math.isfinite(resolution) and resolution >= 0.0):
+        raise InputError(f"resolution is {resolution!r} J, expected a number >= 0")
     text = f"{kind}-insensitive: {null.name}"
     if tail is None:
         text += " (means and quantiles; exceedances not tested)"
-    claim = Claim(text, _margin(margin, null), "J", level)
+    claim = Claim(text, _margin(margin, null), "J", level, (kind, null.name))
     units = [("blocks alone", a.time.blocks), ("blocks in context", b.time.blocks)]
-    count = 1 + len(levels) + (tail is not None)
+    count = 1 + len(levels) + 2 * (tail is not None)
     weights = _Weights.of(null, other)
     parts = [_location(a, b, weights, claim, count, resolution)]
     parts += [_at_quantile(a, b, weights, claim, count, p) for p in levels]
     if tail is not None:
         parts.append(_tail(a, b, claim, count, tail))
+        parts.append(_whole_processes(a, b, claim, count, processes))
     return intersection(
         claim,
         parts,
         units,
-        ["blocks are independent", "static power is known exactly (axiom M1)"],
+        [
+            "blocks are independent",
+            "static power is known exactly (axiom M1)",
+            "processes are alike in how often their runs exceed",
+        ],
     )
 
 
@@ -322,7 +364,7 @@ def _at_quantile(
 def _tail(a: _Measured, b: _Measured, claim: Claim, count: int, tail: float) -> Part:
     """How many runs lie more than the margin beyond everything seen before."""
     limit = float(a.energy.values.max()) + claim.margin
-    share, _, upper = exceedance(b.energy, limit, level=claim.level)
+    share, _, upper = exceedance(b.energy, limit, level=claim.level, alike=True)
     lower = _more_beyond(a.energy, b.energy, limit, (1.0 - claim.level) / count)
     blocks = b.time.blocks if len(b.time) > b.time.blocks else len(b.time)
     return decided(
@@ -335,6 +377,30 @@ def _tail(a: _Measured, b: _Measured, claim: Claim, count: int, tail: float) -> 
         unit="of runs",
         blocks=blocks,
         reason=f"beyond {limit:.6g} J",
+    )
+
+
+def _whole_processes(
+    a: _Measured, b: _Measured, claim: Claim, count: int, most: float
+) -> Part:
+    """How many processes have runs beyond everything seen before."""
+    limit = float(a.energy.values.max()) + claim.margin
+    largest = np.full(b.energy.blocks, -math.inf)
+    np.maximum.at(largest, b.energy.block, b.energy.values)
+    share, _, upper = exceedance(Blocked.of(largest), limit, level=claim.level)
+    lowest = np.full(a.energy.blocks, -math.inf)
+    np.maximum.at(lowest, a.energy.block, a.energy.values)
+    miss = (1.0 - claim.level) / count
+    lower = _more_beyond(Blocked.of(lowest), Blocked.of(largest), limit, miss)
+    return decided(
+        "processes beyond",
+        share,
+        lower,
+        upper,
+        claim,
+        margin=most,
+        unit="of processes",
+        blocks=b.energy.blocks,
     )
 
 
@@ -368,7 +434,7 @@ def _more_beyond(a: Blocked, b: Blocked, limit: float, miss: float) -> float:
 
 def _margin(margin: float | str, null: Element) -> float:
     if not isinstance(margin, str):
-        return float(margin)
+        return margin  # the claim checks it
     number, percent, rest = margin.partition("%")
     try:
         share = float(number) / 100.0
@@ -408,10 +474,10 @@ def p_value(null: Element, other: Element, *, margin: float | str) -> float:
         )
         means = min(means, float(special.stdtr(freedom, -beyond / math.sqrt(va + vb))))
     most = float(a.energy.values.max()) + limit
-    runs = b.energy.values > most
-    n, m = len(a.energy), effective_runs(b.energy, runs, 0.95)
-    k = float(runs.mean()) * m
-    # Of n + m exchangeable runs the k largest all fall on one side.
+    beyond = b.energy.values > most
+    n, m = a.energy.blocks, b.energy.blocks
+    k = np.unique(b.energy.block[beyond]).size
+    # Of n + m exchangeable processes the k that reach furthest all fall on one side.
     tail = math.exp(
         special.gammaln(m + 1)
         - special.gammaln(m - k + 1)

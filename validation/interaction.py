@@ -64,8 +64,11 @@ class Condition:
                 f"condition of {self.element!r}: kind is {self.kind!r}, expected "
                 "'history' or 'interference'"
             )
-        if not self.others:
-            raise InputError(f"condition of {self.element!r}: no others are named")
+        if isinstance(self.others, str) or not self.others:
+            raise InputError(
+                f"condition of {self.element!r}: others are {self.others!r}, expected "
+                "names of at least one; no others are named"
+            )
         if self.kind == "interference":
             object.__setattr__(self, "others", tuple(sorted(self.others)))
 
@@ -121,6 +124,13 @@ class InteractionGraph:
     tests: tuple[Interaction, ...] = ()
     rate: float = 0.05
 
+    def __post_init__(self) -> None:
+        """Check the rate."""
+        if not 0.0 < self.rate < 1.0:
+            raise InputError(
+                f"interaction graph: rate is {self.rate!r}, expected between 0 and 1"
+            )
+
     @property
     def nodes(self) -> tuple[str, ...]:
         """Elements that occur, sorted."""
@@ -165,6 +175,8 @@ class InteractionGraph:
         try:
             tests = tuple(_test(t) for t in content["tests"])
             return cls(tests, float(content["rate"]))
+        except InputError:
+            raise
         except (KeyError, TypeError, ValueError) as error:
             raise InputError(f"{file}: {type(error).__name__} {error}") from error
 

@@ -51,6 +51,11 @@ def effective_runs(
     return max(n / design_effect(data, indicator) * (z / t) ** 2, 1.0)
 
 
+def _checked(level: float, where: str) -> None:
+    if not 0.0 < level < 1.0:
+        raise InputError(f"{where}: level is {level!r}, expected a number in (0, 1)")
+
+
 def quantile_bounds(
     data: Blocked, p: float | None = None, *, sf: float | None = None, level: float
 ) -> tuple[float, float, float]:
@@ -65,6 +70,7 @@ def quantile_bounds(
     value, lower, upper : float
     """
     p, sf = levels(p, sf)
+    _checked(level, "quantile bounds")
     ordered = np.sort(data.values)
     n = ordered.size
     value = float(ordered[min(max(math.ceil(n * p - 1e-9), 1), n) - 1])
@@ -154,6 +160,7 @@ def quantile_interval(
     'open'
     """
     level_p, above = levels(p, sf)
+    _checked(level, "quantile interval")
     side = 0.5 + 0.5 * level
     value, low, high = quantile_bounds(data, p, sf=sf, level=side)
     kind = "confidence" if math.isfinite(low) and math.isfinite(high) else "open"
@@ -181,6 +188,7 @@ def needed_runs(
     [36, 72, 368, 3688]
     """
     p, sf = levels(p, sf)
+    _checked(level, "needed runs")
     rare = min(p, sf) if sides == 2 else sf
     miss = 1.0 - level if sides == 1 else 0.5 * (1.0 - level)
     return max(math.ceil(math.log(miss) / math.log1p(-rare) - 1e-9), 1)
@@ -196,20 +204,23 @@ def tolerance_bound(data: Blocked, share: float, *, level: float = 0.95) -> floa
 
 
 def exceedance(
-    data: Blocked, limit: float, *, level: float = 0.95
+    data: Blocked, limit: float, *, level: float = 0.95, alike: bool = False
 ) -> tuple[float, float, float]:
     """P(X > limit) with one-sided bounds at `level` each.
 
-    Clopper and Pearson with effective runs (Korn and Graubard).
+    Clopper and Pearson with effective runs (Korn and Graubard). Where all runs lie on
+    one side nothing says how processes differ in it: blocks are what is counted, unless
+    processes are taken to be `alike` in how often they exceed.
     """
     from scipy import special
+
+    _checked(level, "exceedance")
 
     beyond = data.values > limit
     share = float(beyond.mean())
     size = effective_runs(data, beyond, level)
     if share in (0.0, 1.0) and data.blocks < len(data):
-        # No spread to estimate a design effect from: blocks are what is counted.
-        size = min(size, _cautious(data, level))
+        size = min(size, _cautious(data, level) if alike else data.blocks)
     k = share * size
     low = float(special.betaincinv(k, size - k + 1.0, 1.0 - level)) if k > 0 else 0.0
     high = float(special.betaincinv(k + 1.0, size - k, level)) if k < size else 1.0
@@ -241,6 +252,7 @@ class Band:
 
     def quantile(self, p: float) -> tuple[float, float]:
         """Bounds of the p-quantile, infinite where the band reaches 0 or 1."""
+        levels(p, None)
         n = self.values.size
         low, high = p - self.half, p + self.half
         first = -math.inf if low <= 0.0 else self.values[math.ceil(low * n - 1e-9) - 1]
@@ -261,6 +273,7 @@ def simultaneous_band(data: Blocked, *, level: float = 0.95) -> Band:
     InputError
         One block of several runs.
     """
+    _checked(level, "simultaneous band")
     n = len(data)
     size = float(n)
     if data.blocks < n:

@@ -26,6 +26,7 @@ __all__ = [
     "Reduction",
     "Substitution",
     "can_reduce",
+    "held_over_own",
     "multiplicities",
     "reduction_bound",
 ]
@@ -250,7 +251,8 @@ def can_reduce(
     """Whether context may be ignored in a term at its depth (section 4.2).
 
     The bound is the sum of m_i tau_i with the margins tau_i that the verdicts were
-    about: it grows with the number of elements, unlike noise.
+    about, at the power of all devices that are held: it grows with the number of
+    elements, unlike noise.
 
     Parameters
     ----------
@@ -258,12 +260,18 @@ def can_reduce(
         By name of the element.
     tolerance : float
         J that the composed energy may be off.
+
+    Raises
+    ------
+    InputError
+        A tolerance that is no number > 0; a verdict about another element or kind.
     """
     if not (math.isfinite(tolerance) and tolerance > 0.0):
         raise InputError(f"tolerance is {tolerance!r} J, expected a number > 0")
     margins: dict[tuple[str, str], float] = {}
     missing: list[str] = []
     counted = multiplicities(term)
+    held = held_over_own(term)
     for kind, verdicts in (
         ("history", history),
         ("interference", interference or {}),
@@ -274,8 +282,14 @@ def can_reduce(
             verdict = verdicts.get(name)
             if verdict is None or verdict.outcome is not HELD:
                 missing.append(f"{name} ({kind})")
-            else:
-                margins[name, kind] = verdict.claim.margin
+                continue
+            if verdict.claim.subject != (kind, name):
+                about = " of ".join(verdict.claim.subject) or verdict.claim.text
+                raise InputError(
+                    f"element {name!r}: the verdict given is about {about!r}, expected "
+                    f"{kind} of {name!r}"
+                )
+            margins[name, kind] = verdict.claim.margin * held[name]
 
     def total(part: Term, first: bool) -> float:
         found = 0.0
@@ -299,6 +313,22 @@ def can_reduce(
             cut, gain = str(part), saved
     enough = None if missing else bound <= tolerance
     return Reducible(enough, bound, tolerance, tuple(missing), cut, gain)
+
+
+def held_over_own(term: Term) -> dict[str, float]:
+    """Power of all devices a term holds over that of each element's own, at least 1.
+
+    A margin is tested at the element's own power; where other devices wait for it, its
+    time costs theirs too: P dT + dd <= (P / s) (s dT + dd) for P >= s.
+    """
+    setting = resolve(term)
+    power = math.fsum(setting.account.baselines.values())
+    found: dict[str, float] = {}
+    for e in setting.elements:
+        own = math.fsum(e.powers.values())
+        share = power / own if own > 0.0 else (math.inf if power > 0.0 else 1.0)
+        found[e.name] = max(found.get(e.name, 1.0), share, 1.0)
+    return found
 
 
 def _executions(part: Term, name: str) -> int:

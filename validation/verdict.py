@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
+from numbers import Real
 from typing import Any
 
 from probcalc.errors import InputError
@@ -55,15 +56,23 @@ class Claim:
     level : float
         Confidence: a wrong "held" and a wrong "refuted" happen at most with
         probability 1 - level each.
+    subject : tuple of str
+        What it is about, such as the kind of context and the element's name.
     """
 
     text: str
     margin: float
     unit: str
     level: float = 0.95
+    subject: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         """Check margin and level."""
+        if isinstance(self.margin, bool | str) or not isinstance(self.margin, Real):
+            raise InputError(
+                f"claim {self.text!r}: margin is {self.margin!r}, expected a number of "
+                f"{self.unit}"
+            )
         if not (math.isfinite(self.margin) and self.margin >= 0.0):
             raise InputError(
                 f"claim {self.text!r}: margin is {self.margin!r} {self.unit}, expected "

@@ -68,7 +68,12 @@ def add(commands: Any) -> None:
     _board(measure)
     one("--blocks", type=int, default=10, help="fresh processes of each; default 10")
     one("--windows", type=int, default=5, help="windows in each block; default 5")
-    one("--window", type=float, metavar="S", help="length of a window in s")
+    one(
+        "--window",
+        type=float,
+        metavar="S",
+        help="length in s; at least ten update periods, 2 s or more without it",
+    )
     one("--idle", type=float, default=3.0, metavar="S", help="idle power; default 3")
     one("--settle", type=float, default=1.5, metavar="S", help="before it; default 1.5")
     one("--interval", type=float, default=0.01, metavar="S", help="between polls")
@@ -128,7 +133,9 @@ def _probe(arguments: argparse.Namespace) -> int:
     from probcalc.measurement.probe import probe
     from probcalc.measurement.workload import imported
 
-    load = None if arguments.load is None else imported(arguments.load, "--load")
+    load = None
+    if arguments.load is not None:
+        load = _loading(imported(arguments.load, "--load"))
     meter = meter_of(_meter(arguments))
     try:
         found = probe(meter, load, duration=arguments.seconds)
@@ -141,22 +148,64 @@ def _probe(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _loading(load: Callable[..., Any]) -> Callable[[], object]:
+    """Run a load whose failure is an error of the user's own."""
+    from probcalc.measurement.workload import WorkloadError
+
+    def run() -> object:
+        try:
+            return load()
+        except Exception as error:
+            raise WorkloadError(f"--load: {type(error).__name__}: {error}") from error
+
+    return run
+
+
 def _measure(arguments: argparse.Namespace) -> int:
-    from probcalc.measurement.campaign import run
+    from probcalc.measurement.campaign import CampaignError, run
 
     campaign = _campaign(arguments)
-    interrupted = False
+    status, failure = 0, None
     with _bar(campaign) as progress:
+        # What is there is written all the same.
         try:
             run(campaign, arguments.out, progress=progress)
         except KeyboardInterrupt:
-            interrupted = True  # what is there is written all the same
+            status = 130
+        except CampaignError as error:
+            failure = error
+    if failure is not None and not _begun(arguments.out, campaign):
+        raise failure
     found = _written(campaign, arguments)
     if arguments.json:
         print(json.dumps(found, indent=2, allow_nan=False))
     else:
         print(_as_text(found))
-    return 130 if interrupted else 0
+    if failure is not None:
+        raise failure
+    unused = [s["element"] for s in found["signatures"] if not s["windows_used"]]
+    if unused and not status:
+        raise InputError(f"{unused[0]}: no valid window; its reasons are above")
+    return status
+
+
+def _begun(out: str, campaign: Campaign) -> bool:
+    """Whether any block of this campaign is there, so that it can be written."""
+    from probcalc.measurement.campaign import CampaignError, read_blocks
+
+    try:
+        return bool(read_blocks(out, campaign)) and _same(out, campaign)
+    except CampaignError:
+        return False
+
+
+def _same(out: str, campaign: Campaign) -> bool:
+    """Whether the folder was begun with this campaign."""
+    content = json.loads((Path(out) / "campaign.json").read_bytes())
+    declared = json.loads(json.dumps(campaign.declared()))
+    return isinstance(content, dict) and all(
+        content.get(key) == declared[key] for key in declared if key != "blocks"
+    )
 
 
 def _campaign(arguments: argparse.Namespace) -> Campaign:
@@ -250,6 +299,7 @@ def _power(block: Mapping[str, Any]) -> str:
 
 def _written(campaign: Campaign, arguments: argparse.Namespace) -> dict[str, Any]:
     """Write the signatures of what is there; say what is used and what is not."""
+    from probcalc.measurement.campaign import failures_of
     from probcalc.measurement.collected import collected, signature_of
     from probcalc.measurement.store import save
 
@@ -275,7 +325,15 @@ def _written(campaign: Campaign, arguments: argparse.Namespace) -> dict[str, Any
                 ],
             }
         )
-    return {"signatures": found}
+    failed = [
+        {
+            "element": campaign.workloads[f["arm"]].name,
+            "block": f["block"],
+            "failure": f["failure"],
+        }
+        for f in failures_of(arguments.out)
+    ]
+    return {"signatures": found, "failed": failed}
 
 
 def _as_text(found: Mapping[str, Any]) -> str:
@@ -298,4 +356,10 @@ def _as_text(found: Mapping[str, Any]) -> str:
         if len(s["excluded"]) > 10:
             lines.append(f"  and {len(s['excluded']) - 10} more not used")
         lines.append(f"  {s['file']}")
+    failed = found["failed"]
+    lines += [
+        f"{f['element']}: block {f['block']} failed: {f['failure']}" for f in failed[:5]
+    ]
+    if len(failed) > 5:
+        lines.append(f"  and {len(failed) - 5} more failures")
     return "\n".join(lines) or "no finished block"

@@ -6,7 +6,10 @@ import argparse
 import json
 import sys
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from probcalc.errors import InputError
 
 if TYPE_CHECKING:
     from probcalc.measurement.signature import Signature
@@ -19,7 +22,7 @@ examples:
   probcalc signatures list out/signatures
   probcalc signatures show out/signatures/rms-3bbf76daaf29eb26.nc
   probcalc signatures diff before.nc after.nc
-  probcalc signatures export out/signatures runs.csv
+  probcalc signatures export out/signatures runs.csv --element layer
 """
 
 
@@ -48,6 +51,9 @@ def add(commands: Any) -> None:
     exported = jobs.add_parser("export", help="all signatures as one .csv or .json")
     exported.add_argument("folder", metavar="FOLDER")
     exported.add_argument("file", metavar="FILE")
+    exported.add_argument(
+        "--element", metavar="NAME", help="the one to write; needed for .csv of several"
+    )
     exported.set_defaults(run=_export)
 
 
@@ -55,6 +61,9 @@ def _list(arguments: argparse.Namespace) -> int:
     from probcalc.measurement.signature_tables import signatures_table
 
     rows, refused = signatures_table(arguments.folder)
+    inner = Path(arguments.folder) / "signatures"
+    if not rows and not refused and inner.is_dir():
+        raise InputError(f"{arguments.folder}: no signatures; look in {inner}")
     if arguments.json:
         print(
             json.dumps(
@@ -153,7 +162,6 @@ def _diagnosis(s: Signature, name: str) -> dict[str, Any]:
     """Diagnose runs in blocks; what cannot be told is a warning, not an error."""
     import numpy as np
 
-    from probcalc.errors import InputError
     from probcalc.validation.blocks import Blocked
     from probcalc.validation.diagnostics import diagnosed
 
@@ -210,6 +218,47 @@ def _diff(arguments: argparse.Namespace) -> int:
 def _export(arguments: argparse.Namespace) -> int:
     from probcalc.measurement.signature_tables import export
 
-    count, refused = export(arguments.folder, arguments.file)
-    print(f"{count} signatures in {arguments.file}")
-    return _said(refused)
+    if not arguments.file.endswith(".csv"):
+        if arguments.element is not None:
+            raise InputError("--element: for .csv files; a .json holds all")
+        count, refused = export(arguments.folder, arguments.file)
+        print(f"{count} signatures in {arguments.file}")
+        return _said(refused)
+    return _export_runs(arguments)
+
+
+def _export_runs(arguments: argparse.Namespace) -> int:
+    """Write the runs of one signature that have a value."""
+    import csv
+    import io
+
+    from probcalc.measurement.atomic import write_atomic
+    from probcalc.measurement.signature_tables import runs_table
+    from probcalc.measurement.store import load_all
+
+    found = load_all(arguments.folder)
+    names = [s.element for s in found.signatures]
+    wanted = [
+        s
+        for s in found.signatures
+        if arguments.element is None or s.element == arguments.element
+    ]
+    if len(wanted) != 1:
+        shown = ", ".join(dict.fromkeys(names)) or "none"
+        raise InputError(
+            f"{arguments.folder}: {len(wanted)} signatures fit, there are {shown}; "
+            "expected one by --element (its runs are no others' runs), or a .json file"
+        )
+    rows = runs_table(wanted[0])
+    whole = [r for r in rows if r["time_s"] is not None and r["energy_j"] is not None]
+    if not whole:
+        raise InputError(f"{wanted[0].element}: no run has both a time and an energy")
+    out = io.StringIO()
+    writer = csv.DictWriter(out, list(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(whole)
+    write_atomic(Path(arguments.file).resolve(), out.getvalue().encode())
+    left = len(rows) - len(whole)
+    more = f", {left} without a value left out" if left else ""
+    print(f"{len(whole)} runs of {wanted[0].element} in {arguments.file}{more}")
+    return _said(found.refused)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -109,6 +110,9 @@ def _common(command: argparse.ArgumentParser) -> None:
 def _validate(arguments: argparse.Namespace) -> int:
     if arguments.study is not None:
         return _study(arguments)
+    for option in ("records", "repeats", "out"):
+        if getattr(arguments, option) is not None:
+            raise InputError(f"--{option}: for --study alone")
     if arguments.plan is None or arguments.measured is None:
         raise InputError("give PREDICTION and MEASUREMENT, or --study NAME")
     if arguments.margin is None:
@@ -125,9 +129,14 @@ def _validate(arguments: argparse.Namespace) -> int:
         single_runs,
     )
 
-    runs = _runs(arguments.measured, arguments.of)
+    runs, grain = _runs(arguments.measured, arguments.of)
     plan = read_plan(arguments.plan)
     prediction = predicted(plan.term, of=arguments.of, seed=arguments.seed)
+    if grain != prediction.grain:
+        raise InputError(
+            f"{arguments.measured}: means of {grain} runs, and the prediction is of "
+            f"means of {prediction.grain}; expected one grain (state it in the plan)"
+        )
     margin = _margin(arguments, float(prediction.draws.mean()))
     main = deviation(
         prediction, runs, margin=margin, levels=arguments.p, level=arguments.level
@@ -205,7 +214,14 @@ def _as_text(influences: Any, of: str) -> str:
 def _compare(arguments: argparse.Namespace) -> int:
     from probcalc.validation.comparison import compare
 
-    a, b = (_runs(name, arguments.of) for name in (arguments.a, arguments.b))
+    (a, first), (b, second) = (
+        _runs(name, arguments.of) for name in (arguments.a, arguments.b)
+    )
+    if first != second:
+        raise InputError(
+            f"{arguments.a} has means of {first} runs and {arguments.b} of {second}; "
+            "expected one grain"
+        )
     margin = 0.0
     if arguments.margin is not None:
         margin = _margin(arguments, float(b.means.mean()))
@@ -258,7 +274,8 @@ def _status(verdict: Verdict) -> int:
     return {"held": 0, "refuted": 1, "undecided": 3}[verdict.outcome.value]
 
 
-def _runs(name: str, of: str) -> Blocked:
+def _runs(name: str, of: str) -> tuple[Blocked, int]:
+    """Runs of a file in their blocks, and how many runs each value is the mean of."""
     from probcalc.columns import read_labels, read_numbers
     from probcalc.errors import PlanError
     from probcalc.validation.blocks import Blocked
@@ -268,16 +285,36 @@ def _runs(name: str, of: str) -> Blocked:
         return _signature(path, of)
     column = "energy_j" if of == "energy" else "time_s"
     values = read_numbers(path, column, where=name)
-    try:
-        blocks = read_labels(path, "block", where=name)
-    except PlanError as error:
-        if "has no column" not in str(error):
+
+    def labels(column: str) -> list[str] | None:
+        try:
+            return read_labels(path, column, where=name)
+        except PlanError as error:
+            if "has no column" in str(error):
+                return None
             raise
-        blocks = None  # every run is then taken for independent, as the table says
-    return Blocked.of(values, blocks, name=path.stem)
+
+    # What an export says beside its runs: they must be of one thing.
+    for column in ("element", "context", "grain"):
+        distinct = sorted(set(labels(column) or ()))
+        if len(distinct) > 1:
+            raise InputError(
+                f"{name}: holds several values of {column!r}, {distinct[0]!r:.40} and "
+                f"{distinct[1]!r:.40}; expected the runs of one element"
+            )
+    grain = (labels("grain") or ["1"])[0]
+    if not grain.isdigit() or int(grain) < 1:
+        raise InputError(f"{name}: grain is {grain!r:.40}, expected a whole number")
+    blocks = labels("block")
+    if blocks is None:
+        print(
+            f"probcalc: {name}: no column 'block', every run counts as a process",
+            file=sys.stderr,
+        )
+    return Blocked.of(values, blocks, name=path.stem), int(grain)
 
 
-def _signature(path: Path, of: str) -> Blocked:
+def _signature(path: Path, of: str) -> tuple[Blocked, int]:
     """Runs of a measured signature, those that are missing left out."""
     import numpy as np
 
@@ -287,9 +324,10 @@ def _signature(path: Path, of: str) -> Blocked:
     found = load(path)
     good = found.complete
     values = (found.energy if of == "energy" else found.time)[good]
-    block = np.broadcast_to(np.arange(good.shape[0])[:, None], good.shape)[good]
+    names = np.array(found.block_names, dtype=object)[:, None]
+    block = np.broadcast_to(names, good.shape)[good]
     name = found.element if found.grain == 1 else f"{found.element} (mean of runs)"
-    return Blocked.of(values, block.tolist(), name=name)
+    return Blocked.of(values, block.tolist(), name=name), found.grain
 
 
 def _margin(arguments: argparse.Namespace, mean: float) -> float:
