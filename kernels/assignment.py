@@ -102,58 +102,96 @@ def _fill(
     worth: FloatArray,
     deadline: float,
     held: int,
+    largest: bool,
     pick: IntArray,
     duration: FloatArray,
     head: FloatArray,
     tail: FloatArray,
-    changed: IntArray,
-) -> tuple[float, int]:
-    """Slow vertices down where there is slack, the best first; what that saves."""
+) -> float:
+    """Slow vertices down where there is slack, the best first; what that saves.
+
+    The vertex that is held stays as it is.
+    """
     saved = 0.0
-    count = 0
-    while count < changed.size:
+    while True:
         _heads(before, source, lag, release, duration, head)
         _tails(before, source, lag, duration, tail)
         best = 0.0
-        chosen = -1
-        point = -1
+        chosen = point = -1
         for v in range(duration.size):
             p = pick[v]
-            if p + 1 == first[v + 1] or v == held:
+            if v == held:
                 continue
             most = deadline - head[v] - tail[v]
-            if time[p + 1] > most:
-                continue
-            q = p + 1
-            while q + 1 < first[v + 1] and time[q + 1] <= most:
-                q += 1
-            # A second of the vertex is worth its share of the price of time: what is
-            # saved beyond that counts, or else what is saved at all, by the second.
-            while q > p:
-                gain = cost[p] - cost[q]
-                span = time[q] - time[p]
-                score = gain / (worth[v] * span + 1e-9 * gain)
+            for q in range(p + 1, first[v + 1]):
+                if time[q] > most:
+                    break
+                # A second of the vertex is worth its share of the price of time: what
+                # is saved by that, or what is saved at all.
+                score = cost[p] - cost[q]
+                if not largest:
+                    score /= worth[v] * (time[q] - time[p]) + 1e-9 * score
                 if score > best:
                     best, chosen, point = score, v, q
-                q -= 1
         if chosen < 0:
-            break
+            return saved
         p = pick[chosen]
         duration[chosen] = time[point]
         if _heads(before, source, lag, release, duration, head) > deadline:
-            # A sum rounded the other way: one point less.
-            point -= 1
-            duration[chosen] = time[point]
-            if point == p or (
-                _heads(before, source, lag, release, duration, head) > deadline
-            ):
-                duration[chosen] = time[p]
-                break
+            duration[chosen] = time[p]  # a sum rounded the other way
+            return saved
         saved += cost[p] - cost[point]
         pick[chosen] = point
-        changed[count] = chosen
-        count += 1
-    return saved, count
+
+
+@nb.njit(cache=True)
+def _repair(
+    before: IntArray,
+    source: IntArray,
+    lag: FloatArray,
+    release: FloatArray,
+    first: IntArray,
+    time: FloatArray,
+    cost: FloatArray,
+    worth: FloatArray,
+    deadline: float,
+    held: int,
+    most: float,
+    pick: IntArray,
+    duration: FloatArray,
+    head: FloatArray,
+    tail: FloatArray,
+) -> float:
+    """Speed vertices up until the deadline is kept; what that costs.
+
+    Infinite where that is more than some most, or cannot be done.
+    """
+    paid = 0.0
+    while _heads(before, source, lag, release, duration, head) > deadline:
+        if paid >= most:
+            return np.inf
+        _tails(before, source, lag, duration, tail)
+        best = np.inf
+        chosen = point = -1
+        for v in range(duration.size):
+            p = pick[v]
+            over = head[v] + duration[v] + tail[v] - deadline
+            if over <= 0.0 or v == held:
+                continue
+            for q in range(p - 1, first[v] - 1, -1):
+                # A vertex under more flow has more of the longest paths through it.
+                span = min(time[p] - time[q], over)
+                score = (cost[q] - cost[p]) / (span * (worth[v] + 1e-3))
+                if score < best:
+                    best, chosen, point = score, v, q
+                if time[p] - time[q] > over:
+                    break
+        if chosen < 0:
+            return np.inf
+        paid += cost[point] - cost[pick[chosen]]
+        pick[chosen] = point
+        duration[chosen] = time[point]
+    return paid
 
 
 @nb.njit(cache=True)
@@ -167,27 +205,47 @@ def filled(
     cost: FloatArray,
     worth: FloatArray,
     deadline: float,
+    largest: bool,
     start: IntArray,
-) -> IntArray:
-    """Points of vertices, slowed down from a start while the deadline is kept.
+) -> tuple[IntArray, bool]:
+    """Points of vertices that keep a deadline, near those of a start.
+
+    Vertices are sped up until the deadline is kept, then slowed down in the slack.
 
     Parameters
     ----------
+    before, source, lag, release : ndarray
+        As `ends` has them.
     first : ndarray of int64, shape (vertices + 1,)
         Where the points of each vertex begin.
     time, cost : ndarray, shape (points,)
     worth : ndarray, shape (vertices,)
         Cost that a unit of time of the vertex is worth.
+    largest : bool
+        Whether the largest saving goes first, or the one that uses least slack.
     start : ndarray of int64, shape (vertices,)
-        Points to begin with, fast enough for the deadline.
+
+    Returns
+    -------
+    pick : ndarray of int64, shape (vertices,)
+    kept : bool
+        Whether they keep the deadline.
     """
     n = start.size
     pick = start.copy()
-    _fill(
-        before, source, lag, release, first, time, cost, worth, deadline, -1, pick,
-        time[pick], np.empty(n), np.empty(n), np.empty(64 * n, dtype=np.int64),
+    duration = time[pick]
+    head, tail = np.empty(n), np.empty(n)
+    paid = _repair(
+        before, source, lag, release, first, time, cost, worth, deadline, -1, np.inf,
+        pick, duration, head, tail,
     )  # fmt: skip
-    return pick
+    if paid == np.inf:
+        return pick, False
+    _fill(
+        before, source, lag, release, first, time, cost, worth, deadline, -1, largest,
+        pick, duration, head, tail,
+    )  # fmt: skip
+    return pick, True
 
 
 @nb.njit(cache=True)
@@ -203,40 +261,64 @@ def improved(
     deadline: float,
     start: IntArray,
     rounds: int,
+    trials: int,
 ) -> IntArray:
-    """Local search: one vertex faster, others slower in the slack that leaves.
+    """Local search from points that keep the deadline.
+
+    A vertex is moved by up to three points; where it became faster, others take the
+    slack, and where it became slower, others make up for it. Moves that cost least
+    beyond what the time they take or leave is worth are tried first.
 
     Parameters
     ----------
-    rounds : int
-        Most passes over all vertices; it stops after one without a gain.
+    rounds, trials : int
+        Most passes, and moves tried in each; it stops after a pass without a gain.
     """
     n = start.size
     pick = start.copy()
     duration = time[pick]
     head, tail = np.empty(n), np.empty(n)
-    changed = np.empty(64 * n, dtype=np.int64)
-    trial = pick.copy()
-    span = np.empty(n)
+    trial, span = pick.copy(), duration.copy()
+    loss = np.empty(6 * n)
     for _ in range(rounds):
         better = False
+        loss[:] = np.inf
         for v in range(n):
-            for step in (1, 2):
-                if pick[v] - step < first[v]:
-                    break
-                q = pick[v] - step
+            p = pick[v]
+            for k in range(6):
+                q = p + (k - 3 if k < 3 else k - 2)
+                if first[v] <= q < first[v + 1]:
+                    loss[6 * v + k] = cost[q] - cost[p] + worth[v] * (time[q] - time[p])
+        order = np.argsort(loss)
+        for i in order[: min(trials, order.size)]:
+            if loss[i] == np.inf:
+                break
+            v, k = i // 6, i % 6
+            q = pick[v] + (k - 3 if k < 3 else k - 2)
+            if q < first[v] or q >= first[v + 1]:
+                continue
+            for largest in (False, True):
                 trial[:] = pick
                 span[:] = duration
                 trial[v] = q
                 span[v] = time[q]
-                saved, count = _fill(
+                paid = cost[q] - cost[pick[v]]
+                if q > pick[v]:
+                    paid += _repair(
+                        before, source, lag, release, first, time, cost, worth,
+                        deadline, v, -paid, trial, span, head, tail,
+                    )  # fmt: skip
+                if paid == np.inf:
+                    break
+                saved = _fill(
                     before, source, lag, release, first, time, cost, worth, deadline,
-                    v, trial, span, head, tail, changed,
+                    v, largest, trial, span, head, tail,
                 )  # fmt: skip
-                if saved > (cost[q] - cost[pick[v]]) * (1.0 + 1e-12):
+                if saved - paid > 1e-12 * (abs(paid) + saved):
                     pick[:] = trial
                     duration[:] = span
                     better = True
+                    break
         if not better:
             break
     return pick

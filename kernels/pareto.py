@@ -95,9 +95,10 @@ def maxima(
         # Sums can tie in floating point although one term fell: then the pair that
         # came first is as cheap and faster.
         total = cost_a[i] + cost_b[j]
-        if count == 0 or total < cost_a[picks_a[count - 1]] + cost_b[
-            picks_b[count - 1]
-        ]:
+        if (
+            count == 0
+            or total < cost_a[picks_a[count - 1]] + cost_b[picks_b[count - 1]]
+        ):
             picks_a[count] = i
             picks_b[count] = j
             count += 1

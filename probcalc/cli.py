@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from probcalc._version import __version__
-from probcalc.commands import measure, pages, plans, signatures, verdicts
+from probcalc.commands import frontier, measure, pages, plans, signatures, verdicts
 from probcalc.errors import InputError, ProbcalcError
 
 __all__ = ["main"]
@@ -36,7 +36,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=__version__)
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    for room in (plans, pages, measure, signatures, verdicts):
+    for room in (plans, pages, frontier, measure, signatures, verdicts):
         room.add(commands)
     return parser
 
