@@ -8,184 +8,23 @@ placed everything.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from probcalc.context import NULL_CONTEXT, Context, StateVariable, Trace
-from probcalc.contextual import ContextualSignature, signature_of, trace_of
-from probcalc.errors import CompositionError, InputError
-from probcalc.mechanisms.contention import Use, excess, uses
-from probcalc.mechanisms.registry import Effect, Load, Mechanisms, State
+from probcalc.context import Trace
+from probcalc.contextsetup import Setup
+from probcalc.errors import InputError
+from probcalc.mechanisms.contention import excess
+from probcalc.mechanisms.registry import Effect, Load, State
 from probcalc.mechanisms.track import Track
 from probcalc.plan import Plan
 
-__all__ = ["Pass", "Setup", "in_context", "plain", "set_up"]
+__all__ = ["Pass", "in_context", "plain"]
 
-IntArray = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]
-#: Most runs that may overlap on a device whose state is followed.
-MOST_OVERLAPPING = 64
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Setup:
-    """A plan with what its devices and elements know of context; made by `set_up`.
-
-    Attributes
-    ----------
-    plan : Plan
-    mechanisms : Mechanisms
-    devices : mapping of str to Mechanisms
-        Those that act on each device; devices without any are left out.
-    contexts : mapping of str to Context
-        At time 0, of each of these devices.
-    signatures, traces : tuple
-        Of each element, or None.
-    uses : list of Use
-        Shared resources with the nodes that contend for them.
-    groups : mapping of str to dict of int to int
-        Of each device, the group of every node on it; groups wait for each other.
-    beyond : ndarray, shape (elements,)
-        Static power beyond the baselines, W.
-    """
-
-    plan: Plan
-    mechanisms: Mechanisms
-    devices: Mapping[str, Mechanisms]
-    contexts: Mapping[str, Context]
-    signatures: tuple[ContextualSignature | None, ...]
-    traces: tuple[Trace | None, ...]
-    uses: list[Use]
-    groups: Mapping[str, dict[int, int]]
-    beyond: FloatArray
-
-    @property
-    def passes(self) -> int:
-        """Corrections of who overlaps whom; 0 where nothing is contended for."""
-        return self.mechanisms.runtime.passes if self.uses else 0
-
-
-def set_up(
-    plan: Plan, mechanisms: Mechanisms, contexts: Mapping[str, Context] | None
-) -> Setup:
-    """Check that plan, mechanisms and contexts fit.
-
-    Raises
-    ------
-    InputError
-        A context of an unknown device, with a variable missing or one that no mechanism
-        carries there; a signature over a variable that none carries, or whose null
-        context is another one; demand beyond a capacity; shared factors.
-    CompositionError
-        Too many nodes that can overlap on one device.
-    """
-    given = dict(contexts or {})
-    for device in given:
-        if device not in plan.devices:
-            raise InputError(
-                f"contexts: unknown device {device!r}, expected one of "
-                f"{', '.join(map(repr, plan.devices[:8]))}"
-            )
-    if plan.account.shared:
-        raise InputError(
-            f"plan {plan.name!r}: shared factor {next(iter(plan.account.shared))!r}, "
-            "expected none in a prediction in context; state a draw factor instead"
-        )
-    acting = {d: mechanisms.on(d) for d in plan.devices}
-    for device, context in given.items():
-        acting[device].state(context, 1, f"context of device {device!r}")
-    acting = {d: m for d, m in acting.items() if m.entry}
-    signatures = tuple(signature_of(e) for e in plan.elements)
-    traces = tuple(trace_of(e) for e in plan.elements)
-    for e, signature in zip(plan.elements, signatures, strict=True):
-        if signature is not None:
-            _check_signature(e.name, e.devices, signature, acting)
-    resources = mechanisms.runtime.resources if mechanisms.runtime else {}
-    shared = uses(
-        resources,
-        [{} if t is None else t.demand for t in traces],
-        [e.devices for e in plan.elements],
-        [e.name for e in plan.elements],
-        plan.element_of,
-    )
-    beyond = [sum(plan.account.beyond(e).values()) for e in plan.elements]
-    from probcalc.precedence import check_serial
-
-    for e in plan.elements:
-        check_serial(plan, e)
-    return Setup(
-        plan,
-        mechanisms,
-        acting,
-        {d: given.get(d, NULL_CONTEXT) for d in acting},
-        signatures,
-        traces,
-        shared,
-        {d: _groups(plan, d) for d in acting},
-        np.array(beyond, dtype=float),
-    )
-
-
-def _check_signature(
-    name: str,
-    devices: Sequence[str],
-    signature: ContextualSignature,
-    acting: Mapping[str, Mechanisms],
-) -> None:
-    carried: dict[str, StateVariable] = {}
-    for device in devices:
-        if device in acting:
-            carried = carried or dict(acting[device].variables)
-    for variable, null in zip(signature.variables, signature.points[0], strict=True):
-        if variable not in carried:
-            raise InputError(
-                f"element {name!r}: characterised over {variable!r}, which no "
-                f"mechanism carries on {devices[0]!r}"
-            )
-        if null != carried[variable].null:
-            raise InputError(
-                f"element {name!r}: its first context has {variable!r} = {null:g}, "
-                f"expected the null context, {carried[variable].null:g}"
-            )
-
-
-def _groups(plan: Plan, device: str) -> dict[int, int]:
-    """Groups of nodes on a device: each node waits for all of earlier groups."""
-    on = np.array([device in e.devices for e in plan.elements])
-    mine = plan.order[on[plan.element_of[plan.order]]]
-    if plan.serial(device):
-        return {int(v): k for k, v in enumerate(mine)}
-    bit = {int(v): 1 << k for k, v in enumerate(mine)}
-    before: list[list[int]] = [[] for _ in range(len(plan))]
-    for a, b in zip(plan.sources.tolist(), plan.targets.tolist(), strict=True):
-        before[b].append(a)
-    # Ancestors on the device, as sets of bits.
-    reach = [0] * len(plan)
-    for v in plan.order.tolist():
-        for p in before[v]:
-            reach[v] |= reach[p] | bit.get(p, 0)
-    later = (1 << mine.size) - 1
-    cuts = set()
-    for k in range(mine.size - 1, 0, -1):
-        later &= reach[int(mine[k])]
-        if later & ((1 << k) - 1) == (1 << k) - 1:
-            cuts.add(k)
-    found, group, first = {}, 0, 0
-    for k, v in enumerate(mine.tolist()):
-        if k in cuts:
-            group, first = group + 1, k
-        if k - first >= MOST_OVERLAPPING:
-            raise CompositionError(
-                f"device {device!r}: more than {MOST_OVERLAPPING} nodes from "
-                f"{plan.names[int(mine[first])]!r} on can overlap, whose state is "
-                "followed; state their order"
-            )
-        found[v] = group
-    return found
 
 
 class Pass(NamedTuple):
@@ -247,25 +86,25 @@ def in_context(
     -------
     Pass
     change : ndarray, shape (samples,)
-        Largest change of a duration that one more pass would make, s.
+        Largest change of a duration by the last pass, s.
     """
-    slow = np.zeros((2, *time.shape))
-    for _ in range(setup.passes):
-        found = _passed(setup, time, energy, slow)
-        slow = _contended(setup, found, time.shape)
-    found = _passed(setup, time, energy, slow)
-    change = np.zeros(time.shape[1])
+    before = slow = np.zeros((2, *time.shape))
     if setup.passes:
-        again = _contended(setup, found, time.shape)
-        change = np.abs((again[0] - slow[0]) * found.own).max(axis=0)
-    return found, change
+        # Windows without any context first.
+        _, start, finish = plain(setup.plan, time)
+        slow = _contended(setup, start, finish)
+    found = _passed(setup, time, energy, slow)
+    for _ in range(setup.passes - 1):
+        before, slow = slow, _contended(setup, found.start, found.finish)
+        found = _passed(setup, time, energy, slow)
+    return found, np.abs((slow[0] - before[0]) * found.own).max(axis=0)
 
 
-def _contended(setup: Setup, found: Pass, shape: tuple[int, ...]) -> FloatArray:
-    """Relative growth of times and energies by contention, shape (2, nodes, samples)."""
-    slow = np.zeros((2, *shape))
+def _contended(setup: Setup, start: FloatArray, finish: FloatArray) -> FloatArray:
+    """Relative growth of times and energies, shape (2, nodes, samples)."""
+    slow = np.zeros((2, *start.shape))
     for resource, nodes, demand in setup.uses:
-        over = excess(found.start[nodes], found.finish[nodes], demand)
+        over = excess(start[nodes], finish[nodes], demand)
         slow[0, nodes] += resource.slowdown * over
         slow[1, nodes] += resource.energy * over
     return slow
@@ -280,16 +119,16 @@ def _before(plan: Plan) -> list[list[tuple[int, float]]]:
     return before
 
 
-def plain(plan: Plan, time: FloatArray) -> FloatArray:
-    """Makespans without any context, shape (samples,)."""
-    finish = np.empty_like(time)
+def plain(plan: Plan, time: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Makespans without any context, shape (samples,), with starts and finishes."""
+    start, finish = np.empty_like(time), np.empty_like(time)
     before = _before(plan)
     for v in plan.order.tolist():
-        start = np.full(time.shape[1], plan.releases[v])
+        start[v] = plan.releases[v]
         for a, lag in before[v]:
-            start = np.maximum(start, finish[a] + lag)
-        finish[v] = start + time[v]
-    return finish.max(axis=0)
+            start[v] = np.maximum(start[v], finish[a] + lag)
+        finish[v] = start[v] + time[v]
+    return finish.max(axis=0), start, finish
 
 
 def _passed(
@@ -303,9 +142,8 @@ def _passed(
     }
     open_group = dict.fromkeys(tracks, -1)
     sizes = {d: Counter(setup.groups[d].values()) for d in tracks}
-    start, finish, own, full, alone, dynamic, power, beside = np.zeros(
-        (8, *time.shape)
-    )
+    columns: list[FloatArray] = [np.zeros(time.shape) for _ in range(8)]
+    start, finish, own, full, alone, dynamic, power, beside = columns
     met: dict[str, tuple[float, float]] = {}
     entry: list[State] = [{}] * len(plan)
     effects = [Effect()] * len(plan)
@@ -325,28 +163,19 @@ def _passed(
                 single = sizes[d][open_group[d]] == 1
                 states[d] = tracks[d].enter(start[v], alone=single)
                 _note(met, states[d])
-        t, x, extra = time[v], energy[v], np.zeros(samples)
-        load = Load(t, x + setup.beyond[i] * t, _amounts(setup.traces[i], samples))
-        load = load._replace(trace=setup.traces[i])
+        run = _Run(time[v], energy[v], np.zeros(samples), Effect())
         if states:
             entry[v] = next(iter(states.values()))
-            effects[v] = _effect(setup, i, states, load)
-            moved = setup.signatures[i]
-            if moved is not None:
-                t, x, extra = moved.moved(entry[v], t, x)
-            a, b, c, y = effects[v]
-            t, x = t + time[v] * a + b, x + energy[v] * c + y
-            _check(t, f"{e.name!r}, time", "s")
-            _check(x, f"{e.name!r}, dynamic energy", "J")
-        own[v] = t
-        full[v] = t * (1.0 + slow[0, v])
-        alone[v] = x
-        dynamic[v] = x * (1.0 + slow[1, v])
-        power[v] = extra
+            run = _in_states(setup, i, states, run)
+        own[v], alone[v], power[v], effects[v] = run
+        full[v] = own[v] * (1.0 + slow[0, v])
+        dynamic[v] = alone[v] * (1.0 + slow[1, v])
         finish[v] = start[v] + full[v]
-        drawn = dynamic[v] + (setup.beyond[i] + extra) * full[v]
+        drawn = dynamic[v] + (setup.beyond[i] + power[v]) * full[v]
         for d in states:
-            part = e.powers[d] / e.static_power if e.static_power else 1 / len(e.devices)
+            part = (
+                e.powers[d] / e.static_power if e.static_power else 1 / len(e.devices)
+            )
             tracks[d].leave(v, start[v], finish[v], part * drawn, setup.traces[i])
     end = finish.max(axis=0)
     busy, idle = (power * full).sum(axis=0), np.zeros(samples)
@@ -362,6 +191,32 @@ def _passed(
         start, finish, own, full, alone, dynamic, power, beside, busy, idle, end, met,
         entry, effects, leaks,
     )  # fmt: skip
+
+
+class _Run(NamedTuple):
+    """T, d, the change of s, and what mechanisms had to do with it."""
+
+    time: FloatArray
+    energy: FloatArray
+    power: FloatArray
+    effect: Effect
+
+
+def _in_states(setup: Setup, i: int, states: Mapping[str, State], null: _Run) -> _Run:
+    """Return a run of an element as the states of its devices make it."""
+    name, trace = setup.plan.elements[i].name, setup.traces[i]
+    t, x = null.time, null.energy
+    load = Load(t, x + setup.beyond[i] * t, _amounts(trace, t.size), trace)
+    effect = _effect(setup, i, states, load)
+    power = null.power
+    signature = setup.signatures[i]
+    if signature is not None:
+        t, x, power = signature.moved(next(iter(states.values())), t, x)
+    t = t + null.time * effect.time_scale + effect.time
+    x = x + null.energy * effect.energy_scale + effect.energy
+    _check(t, f"{name!r}, time", "s")
+    _check(x, f"{name!r}, dynamic energy", "J")
+    return _Run(t, x, power, effect)
 
 
 def _amounts(trace: Trace | None, samples: int) -> dict[str, FloatArray]:

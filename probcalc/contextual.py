@@ -32,7 +32,7 @@ __all__ = [
 
 FloatArray = npt.NDArray[np.float64]
 #: Levels at which laws are compared to tell the error of interpolation.
-LEVELS = (np.arange(99) + 1.0) / 100.0
+LEVELS: FloatArray = np.linspace(0.01, 0.99, 99, dtype=np.float64)
 SIGNATURE = "contextual signature"
 TRACE = "trace"
 
@@ -374,7 +374,8 @@ def _profile(element: Element, field: str) -> FloatArray:
     law = getattr(element, field)
     if isinstance(law, Constant | Empirical):
         return np.asarray(law.icdf(LEVELS), dtype=float)
-    return _quantiles(law, LEVELS, 1.0 - LEVELS)
+    levels = np.asarray(LEVELS, dtype=np.float64)
+    return _quantiles(law, levels, levels[::-1])  # they lie evenly about one half
 
 
 def _gap(points: FloatArray, elements: tuple[Element, ...], field: str) -> float:

@@ -8,7 +8,6 @@ walked once from the slowest to the fastest makespan (`probcalc.kernels.timecost
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -116,9 +115,10 @@ class Relaxation:
     def _advance(self, most: int, target: int) -> None:
         from probcalc.kernels import timecost
 
-        advance: Callable[..., tuple[int, bool, int]] = timecost.advance
+        advance: Any = timecost.advance
         network = self._network
-        *arrays, sent = self._state
+        arrays: Any = self._state[:-1]
+        sent = self._state[-1]
         sent, _, _ = advance(
             *network.arrays, *arrays, network.source, network.sink, sent, most, target
         )

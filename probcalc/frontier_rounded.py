@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -35,10 +35,10 @@ def rounded(
     """
     from probcalc.kernels import assignment
 
-    filled: Callable[..., tuple[IntArray, bool]] = assignment.filled
-    improved: Callable[..., IntArray] = assignment.improved
+    filled: Any = assignment.filled
+    improved: Any = assignment.improved
     low, near = _roundings(problem, snapshot)
-    arrays = (
+    arrays: Any = (
         *problem.graph, problem.first, problem.time, problem.cost, snapshot.worth,
         deadline,
     )  # fmt: skip
@@ -85,9 +85,9 @@ def blended(
     """
     from probcalc.kernels import assignment
 
-    filled: Callable[..., tuple[IntArray, bool]] = assignment.filled
-    improved: Callable[..., IntArray] = assignment.improved
-    arrays = (
+    filled: Any = assignment.filled
+    improved: Any = assignment.improved
+    arrays: Any = (
         *problem.graph, problem.first, problem.time, problem.cost, snapshot.worth,
         deadline,
     )  # fmt: skip

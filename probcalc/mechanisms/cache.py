@@ -57,7 +57,9 @@ def cache(
     joules = number(energy_per_byte, f"{where}, energy per byte", "J/B")
     held = tuple(sets)
     if not held or len(set(held)) < len(held):
-        raise InputError(f"{where}: data sets are {held!r:.60}, expected distinct names")
+        raise InputError(
+            f"{where}: data sets are {held!r:.60}, expected distinct names"
+        )
 
     def run(state: State, load: Load) -> State:
         amounts = load.amounts

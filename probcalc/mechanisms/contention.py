@@ -1,8 +1,8 @@
 """Contention for shared resources: demand against capacity (Table 1, axiom P5).
 
-While all that runs asks no more of a resource than its capacity, nothing happens. Beyond
-it every user is served its demand times capacity over total demand, so that its run
-takes longer by the mean excess over its own window.
+While all that runs asks no more of a resource than its capacity, nothing happens.
+Beyond it every user is served its demand times capacity over total demand, so that its
+run takes longer by the mean excess over its own window.
 """
 
 from __future__ import annotations
@@ -91,7 +91,8 @@ class Contention:
     ----------
     resources : mapping of str to Resource
     passes : int
-        Runs of the plan whose overlaps correct the next one, from no contention on.
+        How often overlaps are taken from the last schedule, the first one without any
+        context.
     """
 
     resources: Mapping[str, Resource]
@@ -201,7 +202,7 @@ def excess(start: FloatArray, finish: FloatArray, demand: FloatArray) -> FloatAr
     steps = np.concatenate([demand, -demand])[order]
     total = np.cumsum(steps, axis=0)[:-1]
     # Sums of many demands leave rounding behind where they should meet the capacity.
-    over = np.maximum(total - 1.0 - 1e-12 * n, 0.0)
+    over = np.where(total > 1.0 + 1e-12 * n, total - 1.0, 0.0)
     area = np.zeros_like(times)
     np.cumsum(over * np.diff(times, axis=0), axis=0, out=area[1:])
     at = np.empty_like(area)

@@ -302,9 +302,12 @@ class Mechanisms:
 
 def _check_apart(a: Mechanism, b: Mechanism) -> None:
     """Refuse two that carry one variable, or have one name, on a common device."""
-    if a.devices is not None and b.devices is not None:
-        if not set(a.devices) & set(b.devices):
-            return
+    if (
+        a.devices is not None
+        and b.devices is not None
+        and not (set(a.devices) & set(b.devices))
+    ):
+        return
     if a.name == b.name:
         raise InputError(f"mechanism {a.name!r} is stated twice")
     both = {v.name for v in a.variables} & {v.name for v in b.variables}

@@ -1,8 +1,9 @@
 """Thermal coupling: heat left behind leaks and throttles (Table 1, App. A).
 
 A Foster network of one or more stages: the temperature rise over the null context is
-the sum of stage rises, tau_k dx_k/dt = R_k P(t) - x_k. Static power grows by the leakage
-slope with the rise, which heats in its turn; beyond a threshold the clocks fall.
+the sum of stage rises, tau_k dx_k/dt = R_k P(t) - x_k. Static power grows by the
+leakage slope with the rise, which heats in its turn; beyond a threshold the clocks
+fall.
 """
 
 from __future__ import annotations
@@ -170,7 +171,8 @@ def thermal(
     model = Thermal(R, tau, leak, limit, slope)
 
     def effect(state: State, load: Load) -> Effect:
-        part = share(load.trace, name)
+        # What draws nothing waits, for as long as the schedule says.
+        part = share(load.trace, name) * (load.energy > 0.0)
         return Effect(time_scale=part * model.slowdown(model.rise(state)))
 
     return Mechanism(

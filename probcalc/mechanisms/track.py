@@ -159,7 +159,6 @@ class Track:
                 charged[m.node] += np.where(active, leaked, 0.0)
         return state, busy, idle, charged
 
-
     def _alone(self, m: _Member) -> Any:
         state, idle = self.mechanisms.run(self.state, _idle(m.start - self.time))
         load = Load(m.finish - m.start, m.energy, _spread(m))
