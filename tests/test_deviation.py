@@ -17,6 +17,9 @@ from probcalc.validation.deviation import (
     predicted,
     single_runs,
 )
+from probcalc.validation.insensitivity import Shift
+from probcalc.validation.reduction import reduction_bound
+from probcalc.validation.refinement import refinement
 from probcalc.validation.sensitivity import sensitivity
 from probcalc.validation.verdict import HELD, REFUTED, UNDECIDED
 from tests.measured_runs import energies, most, runs
@@ -56,6 +59,18 @@ def test_a_bias_is_found_and_a_margin_holds() -> None:
     small = direct.with_values(direct.values + 0.008)
     assert not plain_deviation(ours, small).flagged
     assert deviation(ours, small, margin=0.0).outcome is REFUTED
+
+
+def test_refinement_within_the_reduction_bound() -> None:
+    rng = np.random.default_rng(9)
+    term, whole = layer(rng, 20, 10)
+    shifts = {"b": Shift(1e-4, 0.02)}
+    bound = reduction_bound(term, shifts)
+    assert refinement(term, whole, bound).outcome is HELD
+    far = whole.with_values(whole.values + 5.0 * bound.energy)
+    assert refinement(term, far, bound).outcome is REFUTED
+    with pytest.raises(InputError, match="bound is -1"):
+        refinement(term, whole, -1.0)
 
 
 def test_one_process_decides_nothing() -> None:

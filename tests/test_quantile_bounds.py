@@ -10,7 +10,14 @@ import pytest
 from scipy import stats
 
 from probcalc.errors import InputError, ToleranceError
-from probcalc.validation.blocks import Blocked, design_effect, mean_interval, welch
+from probcalc.validation.blocks import (
+    Blocked,
+    bootstrap_interval,
+    design_effect,
+    jackknife,
+    mean_interval,
+    welch,
+)
 from probcalc.validation.diagnostics import array_of, diagnosed
 from probcalc.validation.quantiles import (
     exceedance,
@@ -124,6 +131,29 @@ def test_means_of_blocks() -> None:
     expected = stats.ttest_ind(other.means, data.means, equal_var=False)
     ends = expected.confidence_interval(0.9)
     assert welch(data, other, 0.95) == pytest.approx((1.0, ends.low, ends.high))
+
+
+def test_block_bootstrap_and_jackknife() -> None:
+    rng = np.random.default_rng(10)
+    missed = 0
+    for seed in range(100):
+        data = blocked(rng, 20, 10, 0.3)
+        _, low, high = bootstrap_interval(
+            data, lambda v: float(v.mean()), resamples=200, seed=seed
+        )
+        missed += not low <= 0.0 <= high
+    assert missed <= most(100, 0.08)  # twenty blocks: a little short of 95 %
+    data = blocked(rng, 20, 10, 0.3)
+    value, error = jackknife(data, lambda v: float(v.mean()))
+    assert value == pytest.approx(data.values.mean())
+    # For a mean of equal blocks it is the standard error of the block means.
+    assert error == pytest.approx(data.means.std(ddof=1) / math.sqrt(20))
+    with pytest.raises(InputError, match="expected at least 5"):
+        bootstrap_interval(blocked(rng, 4, 5, 0.0), lambda v: float(v.mean()))
+    with pytest.raises(InputError, match="resamples are too few"):
+        bootstrap_interval(data, lambda v: float(v.mean()), resamples=20)
+    with pytest.raises(InputError, match="expected at least 2"):
+        jackknife(Blocked.of([1.0, 2.0], ["a", "a"]), lambda v: float(v.mean()))
 
 
 def test_design_effect() -> None:

@@ -7,7 +7,7 @@ more runs in it do not replace more processes.
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -17,7 +17,14 @@ import numpy.typing as npt
 from probcalc.distribution import as_samples
 from probcalc.errors import InputError
 
-__all__ = ["Blocked", "design_effect", "mean_interval", "welch"]
+__all__ = [
+    "Blocked",
+    "bootstrap_interval",
+    "design_effect",
+    "jackknife",
+    "mean_interval",
+    "welch",
+]
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -144,6 +151,52 @@ def welch(a: Blocked, b: Blocked, level: float) -> tuple[float, float, float]:
     freedom = total**2 / (va**2 / (ma.size - 1) + vb**2 / (mb.size - 1))
     half = _t(level, float(freedom)) * math.sqrt(total)
     return value, value - half, value + half
+
+
+def bootstrap_interval(
+    data: Blocked,
+    statistic: Callable[[FloatArray], float],
+    *,
+    level: float = 0.95,
+    resamples: int = 999,
+    seed: int = 0,
+) -> tuple[float, float, float]:
+    """Statistic with its percentile interval, whole blocks drawn again.
+
+    Two-sided; for statistics that are smooth in the runs. For quantiles use
+    `probcalc.validation.quantiles.quantile_interval`: their bootstrap does not cover.
+
+    Raises
+    ------
+    InputError
+        Fewer than 5 blocks; fewer resamples than the level asks for.
+    """
+    if data.blocks < 5:
+        raise InputError(f"{data.name}: {data.blocks} blocks, expected at least 5")
+    if resamples < 10.0 / (1.0 - level):
+        raise InputError(f"bootstrap: {resamples} resamples are too few at {level:g}")
+    rng = np.random.default_rng(seed)
+    found = [statistic(data.resampled(rng)) for _ in range(resamples)]
+    low, high = np.quantile(found, [0.5 - 0.5 * level, 0.5 + 0.5 * level])
+    return float(statistic(data.values)), float(low), float(high)
+
+
+def jackknife(
+    data: Blocked, statistic: Callable[[FloatArray], float]
+) -> tuple[float, float]:
+    """Statistic and its standard error, leaving out one block at a time.
+
+    Raises
+    ------
+    InputError
+        Fewer than 2 blocks.
+    """
+    b = data.blocks
+    if b < 2:
+        raise InputError(f"{data.name}: {b} block, expected at least 2")
+    left = np.array([statistic(data.values[data.block != i]) for i in range(b)])
+    error = math.sqrt((b - 1.0) / b * float(((left - left.mean()) ** 2).sum()))
+    return float(statistic(data.values)), error
 
 
 def _t(level: float, freedom: float) -> float:
