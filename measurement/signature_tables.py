@@ -22,6 +22,7 @@ from probcalc.measurement.atomic import write_atomic
 from probcalc.measurement.documents import plain
 from probcalc.measurement.signature import Signature
 from probcalc.measurement.store import Refused, load_all
+from probcalc.plain import finite
 
 __all__ = ["diff", "export", "law_summary", "runs_table", "signatures_table"]
 
@@ -176,17 +177,13 @@ def runs_table(signature: Signature) -> tuple[dict[str, Any], ...]:
                 "block": signature.block_names[i],
                 "run": j,
                 "grain": signature.grain,
-                "time_s": _number(signature.time[i, j]),
-                "energy_j": _number(signature.energy[i, j]),
+                "time_s": finite(signature.time[i, j]),
+                "energy_j": finite(signature.energy[i, j]),
                 "valid": None if window is None else window.valid,
                 "reasons": "" if window is None else "; ".join(window.reasons),
             }
         )
     return tuple(rows)
-
-
-def _number(value: float) -> float | None:
-    return float(value) if math.isfinite(value) else None
 
 
 def export(folder: str | Path, path: str | Path) -> tuple[int, tuple[Refused, ...]]:
@@ -250,4 +247,4 @@ def _whole(s: Signature) -> dict[str, Any]:
 
 
 def _list(values: FloatArray) -> list[float | None]:
-    return [_number(v) for v in values]
+    return [finite(v) for v in values]

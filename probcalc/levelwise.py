@@ -25,11 +25,8 @@ def levels_of(
     InputError
         Both or neither of the two; a level outside (0, 1).
     """
-    if (p is None) == (sf is None):
-        raise InputError("quantiles: give exactly one of p and sf")
-    if p is not None:
-        return [levels(x, None) for x in p]
-    return [levels(None, x) for x in sf or ()]
+    name, given = _given(p, sf)
+    return [levels(**{"p": None, "sf": None, name: x}) for x in given]
 
 
 def quantiles(
@@ -39,11 +36,19 @@ def quantiles(
     **options: Any,
 ) -> tuple[Quantile, ...]:
     """Quantiles of a law at several levels, one after the other."""
-    if (p is None) == (sf is None):
-        raise InputError("quantiles: give exactly one of p and sf")
-    if p is not None:
-        return tuple(law.quantile(x, **options) for x in p)
-    return tuple(law.quantile(sf=x, **options) for x in sf or ())
+    name, given = _given(p, sf)
+    return tuple(law.quantile(**{name: x}, **options) for x in given)
+
+
+def _given(
+    p: Iterable[float] | None, sf: Iterable[float] | None
+) -> tuple[str, Iterable[float]]:
+    """Return which of the two was given, and its levels."""
+    if p is not None and sf is None:
+        return "p", p
+    if sf is not None and p is None:
+        return "sf", sf
+    raise InputError("quantiles: give exactly one of p and sf")
 
 
 def each(asked: npt.ArrayLike, answer: Callable[[float], float]) -> Any:

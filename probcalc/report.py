@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from probcalc.distribution import Bounds, Empirical
 from probcalc.element import Element
 from probcalc.errors import ToleranceError
+from probcalc.plain import finite
 from probcalc.plan import Plan
 from probcalc.term import postorder
 
@@ -163,22 +164,17 @@ def _moments(law: Any) -> dict[str, Any]:
     with contextlib.suppress(ToleranceError):
         variance = max(float(law.variance()), 0.0)
     return {
-        "mean": _number(mean.value),
+        "mean": finite(mean.value),
         "mean_error": _fields(mean, ("lower", "upper", "kind")),
-        "sd": _number(math.sqrt(variance)),
+        "sd": finite(math.sqrt(variance)),
     }
-
-
-def _number(value: float) -> float | None:
-    """JSON has no infinity: an open side is null."""
-    return float(value) if math.isfinite(value) else None
 
 
 def _fields(result: Any, names: Sequence[str]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name in names:
         value = getattr(result, name)
-        found[name] = value if isinstance(value, str) else _number(value)
+        found[name] = value if isinstance(value, str) else finite(value)
     return found
 
 

@@ -34,6 +34,20 @@ MARGIN = 1.96 * ENERGY_SD
 MEANS: dict[str, Any] = {"margin": MARGIN, "levels": (), "tail": None}
 
 
+#: Normal and skewed runs, few and more blocks, processes that differ, neighbours alike.
+runs_of_all_kinds = pytest.mark.parametrize(
+    "how",
+    [
+        {"blocks": 3},
+        {"blocks": 10},
+        {"blocks": 5, "shape": "lognormal"},
+        {"blocks": 10, "each": 10, "offset": 1.0},
+        {"blocks": 10, "each": 10, "correlation": 0.9},
+    ],
+    ids=str,
+)
+
+
 def outcomes(repeats: int, seed: int, **options: Any) -> dict[Any, int]:
     rng = np.random.default_rng(seed)
     found = {HELD: 0, REFUTED: 0, UNDECIDED: 0}
@@ -48,17 +62,7 @@ def outcomes(repeats: int, seed: int, **options: Any) -> dict[Any, int]:
 
 
 @pytest.mark.parametrize("shift", [2.2, 2.5, 4.0])
-@pytest.mark.parametrize(
-    "how",
-    [
-        {"blocks": 3},
-        {"blocks": 10},
-        {"blocks": 5, "shape": "lognormal"},
-        {"blocks": 10, "each": 10, "offset": 1.0},
-        {"blocks": 10, "each": 10, "correlation": 0.9},
-    ],
-    ids=str,
-)
+@runs_of_all_kinds
 def test_never_held_too_often_beyond_the_margin(
     how: dict[str, Any], shift: float
 ) -> None:
@@ -67,17 +71,7 @@ def test_never_held_too_often_beyond_the_margin(
 
 
 @pytest.mark.parametrize("shift", [0.0, 1.0, 1.8])
-@pytest.mark.parametrize(
-    "how",
-    [
-        {"blocks": 3},
-        {"blocks": 10},
-        {"blocks": 5, "shape": "lognormal"},
-        {"blocks": 10, "each": 10, "offset": 1.0},
-        {"blocks": 10, "each": 10, "correlation": 0.9},
-    ],
-    ids=str,
-)
+@runs_of_all_kinds
 def test_never_refuted_too_often_within_the_margin(
     how: dict[str, Any], shift: float
 ) -> None:

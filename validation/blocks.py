@@ -24,6 +24,7 @@ __all__ = [
     "jackknife",
     "mean_interval",
     "welch",
+    "welch_error",
 ]
 
 FloatArray = npt.NDArray[np.float64]
@@ -139,18 +140,27 @@ def welch(a: Blocked, b: Blocked, level: float) -> tuple[float, float, float]:
     value, lower, upper : float
         Open sides are infinite: fewer than two blocks on a side.
     """
-    ma, mb = a.means, b.means
-    value = float(mb.mean() - ma.mean())
-    if ma.size < 2 or mb.size < 2:
-        return value, -math.inf, math.inf
-    va, vb = ma.var(ddof=1) / ma.size, mb.var(ddof=1) / mb.size
+    value, error, freedom = welch_error(a.means, b.means)
+    if error == 0.0 or math.isinf(error):  # nothing varies, or nothing is known
+        return value, value - error, value + error
+    half = _t(level, freedom) * error
+    return value, value - half, value + half
+
+
+def welch_error(before: FloatArray, after: FloatArray) -> tuple[float, float, float]:
+    """Difference of means, its standard error and degrees of freedom.
+
+    Welch and Satterthwaite; an infinite error with fewer than two values on a side.
+    """
+    value = float(after.mean() - before.mean())
+    if before.size < 2 or after.size < 2:
+        return value, math.inf, math.nan
+    va, vb = before.var(ddof=1) / before.size, after.var(ddof=1) / after.size
     total = va + vb
     if total == 0.0:
-        return value, value, value
-    # Welch and Satterthwaite.
-    freedom = total**2 / (va**2 / (ma.size - 1) + vb**2 / (mb.size - 1))
-    half = _t(level, float(freedom)) * math.sqrt(total)
-    return value, value - half, value + half
+        return value, 0.0, math.nan
+    freedom = total**2 / (va**2 / (before.size - 1) + vb**2 / (after.size - 1))
+    return value, math.sqrt(total), float(freedom)
 
 
 def bootstrap_interval(

@@ -10,6 +10,7 @@ import numpy as np
 
 from probcalc.distribution import Probability
 from probcalc.errors import InputError
+from probcalc.plain import finite
 from probcalc.validation.blocks import Blocked, mean_interval, welch
 from probcalc.validation.verdict import Claim, Verdict, decided, intersection
 
@@ -46,20 +47,17 @@ class Comparison:
         """Return it as plain data, for JSON."""
         value, lower, upper = self.difference
 
-        def number(x: float) -> float | None:
-            return x if math.isfinite(x) else None
-
         return {
             "verdict": self.cheaper.to_dict(),
             "difference": {
                 "unit": self.cheaper.claim.unit,
-                "value": number(value),
-                "lower": number(lower),
-                "upper": number(upper),
+                "value": finite(value),
+                "lower": finite(lower),
+                "upper": finite(upper),
                 "kind": "confidence",
                 "level": self.cheaper.claim.level,
             },
-            "ratio": number(self.ratio),
+            "ratio": finite(self.ratio),
             "probability_less": {
                 "value": self.less.value,
                 "lower": self.less.lower,

@@ -20,6 +20,7 @@ from probcalc.errors import InputError
 from probcalc.estimation import fewest_blocks, resampled
 from probcalc.plan import Plan
 from probcalc.prediction import predict
+from probcalc.setting import resolve
 from probcalc.term import Term
 from probcalc.validation.blocks import Blocked
 from probcalc.validation.quantiles import (
@@ -117,7 +118,7 @@ def predicted(
     )
     name = composed.name if isinstance(composed, Plan) else composed.label
     units = fewest_blocks(composed) if resamples else 0
-    grain = 1 if isinstance(composed, Plan) else predict(composed).grain
+    grain = 1 if isinstance(composed, Plan) else resolve(composed).grain
     return Predicted(draws, again, of, name, units, grain)
 
 

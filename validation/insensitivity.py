@@ -23,7 +23,7 @@ import numpy.typing as npt
 
 from probcalc.element import Element
 from probcalc.errors import InputError
-from probcalc.validation.blocks import Blocked, welch
+from probcalc.validation.blocks import Blocked, welch, welch_error
 from probcalc.validation.quantiles import effective_runs, exceedance, quantile_bounds
 from probcalc.validation.verdict import (
     UNDECIDED,
@@ -463,16 +463,9 @@ def p_value(null: Element, other: Element, *, margin: float | str) -> float:
     for u, v in itertools.product((1.0, -1.0), repeat=2):
         before = (u * weights.time * a.time.means) + v * a.dynamic.means
         after = (u * weights.time + weights.static) * b.time.means + v * b.dynamic.means
-        if before.size < 2 or after.size < 2:
-            continue
-        va, vb = before.var(ddof=1) / before.size, after.var(ddof=1) / after.size
-        beyond = float(after.mean() - before.mean()) - limit
-        if va + vb == 0.0:
-            continue  # no spread, no evidence: a resolution would have to be stated
-        freedom = (va + vb) ** 2 / (
-            va**2 / (before.size - 1) + vb**2 / (after.size - 1)
-        )
-        means = min(means, float(special.stdtr(freedom, -beyond / math.sqrt(va + vb))))
+        value, error, freedom = welch_error(before, after)
+        if 0.0 < error < math.inf:  # no spread, no evidence: state a resolution
+            means = min(means, float(special.stdtr(freedom, (limit - value) / error)))
     most = float(a.energy.values.max()) + limit
     beyond = b.energy.values > most
     n, m = a.energy.blocks, b.energy.blocks

@@ -20,6 +20,7 @@ import numpy as np
 
 from probcalc.element import Element
 from probcalc.errors import InputError
+from probcalc.plain import finite
 from probcalc.term import MultiParallel, Parallel, Repeat, Sequential, Term
 from probcalc.validation.insensitivity import p_value
 from probcalc.validation.verdict import Verdict
@@ -230,7 +231,7 @@ class InteractionGraph:
 def _plain(t: Interaction) -> dict[str, Any]:
     found = asdict(t)
     for key in ("perturbation", "lower", "upper"):
-        found[key] = found[key] if math.isfinite(found[key]) else None
+        found[key] = finite(found[key])
     return found
 
 

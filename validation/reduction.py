@@ -17,7 +17,15 @@ from probcalc.element import Element
 from probcalc.errors import InputError
 from probcalc.plan import Plan
 from probcalc.setting import resolve
-from probcalc.term import MultiParallel, Parallel, Repeat, Sequential, Term
+from probcalc.term import (
+    MultiParallel,
+    Parallel,
+    Repeat,
+    Sequential,
+    Term,
+    executions,
+    postorder,
+)
 from probcalc.validation.insensitivity import Shift
 from probcalc.validation.verdict import HELD, Verdict
 
@@ -139,11 +147,7 @@ def reduction_bound(
         An element whose shift is needed and not given; a negative shift.
     """
     plan = composed if isinstance(composed, Plan) else Plan.from_term(composed)
-    power = (
-        math.fsum(composed.baselines.values())
-        if isinstance(composed, Plan)
-        else math.fsum(resolve(composed).account.baselines.values())
-    )
+    power = math.fsum(plan.baselines.values())
     counted = multiplicities(composed)
     kinds = {"history": history, "interference": interference or {}}
     shifts: dict[tuple[str, str], Shift] = {}
@@ -161,7 +165,7 @@ def reduction_bound(
         nodes = plan.element_of == i
         for kind, here in (
             ("history", nodes & preceded),
-            ("interference", nodes if counted[e.name].interference else nodes & False),
+            ("interference", nodes & (counted[e.name].interference > 0)),
         ):
             count = int(np.count_nonzero(here))
             if not count:
@@ -332,17 +336,12 @@ def held_over_own(term: Term) -> dict[str, float]:
 
 
 def _executions(part: Term, name: str) -> int:
-    found = 0
-    stack = [(part, 1)]
-    while stack:
-        term, times = stack.pop()
-        if isinstance(term, Element):
-            found += times if term.name == name else 0
-        elif isinstance(term, Repeat):
-            stack.append((term.part, times * term.count))
-        else:
-            stack += [(p, times) for p in term.parts]
-    return found
+    counts = executions(part)
+    return sum(
+        counts[id(e)]
+        for e in postorder(part)
+        if isinstance(e, Element) and e.name == name
+    )
 
 
 def _parts(term: Term) -> list[tuple[Term, bool]]:

@@ -10,6 +10,7 @@ from numbers import Real
 from typing import Any
 
 from probcalc.errors import InputError
+from probcalc.plain import finite
 
 __all__ = [
     "HELD",
@@ -150,10 +151,6 @@ class Verdict:
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as plain data, for JSON; infinite bounds become null."""
-
-        def number(x: float) -> float | None:
-            return x if math.isfinite(x) else None
-
         return {
             "claim": self.claim.text,
             "margin": {"value": self.claim.margin, "unit": self.claim.unit},
@@ -166,10 +163,10 @@ class Verdict:
                 {
                     "name": p.name,
                     "unit": p.unit,
-                    "value": number(p.value),
-                    "lower": number(p.lower),
-                    "upper": number(p.upper),
-                    "margin": number(p.margin),
+                    "value": finite(p.value),
+                    "lower": finite(p.lower),
+                    "upper": finite(p.upper),
+                    "margin": finite(p.margin),
                     "outcome": p.outcome.value,
                     "reason": p.reason,
                     "further_blocks": p.further,

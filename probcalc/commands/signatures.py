@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from probcalc.errors import InputError
+from probcalc.plain import finite
 
 if TYPE_CHECKING:
     from probcalc.measurement.signature import Signature
@@ -173,17 +174,13 @@ def _diagnosis(s: Signature, name: str) -> dict[str, Any]:
     except InputError as error:
         return {"warnings": [str(error)]}
     return {
-        "rhat": _number(found.rhat),
-        "ess": {k: _number(v) for k, v in found.ess.items()},
-        "mcse": {k: _number(v) for k, v in found.mcse.items()},
-        "autocorrelation": _number(found.autocorrelation),
-        "design_effect": _number(found.effect),
+        "rhat": finite(found.rhat),
+        "ess": {k: finite(v) for k, v in found.ess.items()},
+        "mcse": {k: finite(v) for k, v in found.mcse.items()},
+        "autocorrelation": finite(found.autocorrelation),
+        "design_effect": finite(found.effect),
         "warnings": list(found.warnings),
     }
-
-
-def _number(x: float) -> float | None:
-    return float(x) if abs(x) < float("inf") else None
 
 
 def _plain(document: Any) -> Any:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from probcalc.errors import InputError
+from probcalc.plain import finite
 from probcalc.units import quantity
 
 if TYPE_CHECKING:
@@ -185,15 +186,12 @@ def _validate(arguments: argparse.Namespace) -> int:
 
 
 def _influence(i: Any, of: str) -> dict[str, Any]:
-    def number(x: float) -> float | None:
-        return x if x == x and abs(x) < float("inf") else None
-
     return {
         "element": i.element,
         "executions": i.executions,
-        "variance_share": number(i.variance_share),
+        "variance_share": finite(i.variance_share),
         "per_percent": {"unit": "J" if of == "energy" else "s", "value": i.slope},
-        "factor_that_explains": number(i.factor),
+        "factor_that_explains": finite(i.factor),
     }
 
 
