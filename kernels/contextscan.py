@@ -21,11 +21,11 @@ from jax import lax
 from probcalc.kernels.levelscan import (
     Program,
     Shape,
-    _at,
-    _chunk,
-    _finish,
-    _lanes,
-    _values,
+    chunked,
+    finished,
+    lane_arrays,
+    row_values,
+    take,
 )
 
 __all__ = ["Drawn", "Found", "Laid", "Rows", "drawn", "passed"]
@@ -131,18 +131,18 @@ def drawn(shape: Shape) -> Callable[..., Drawn]:
 
     def block(program: Program, samples: Any, factors: Any) -> Drawn:
         def step(values: Any, lane: Any) -> Any:
-            start, ticks, rows = _finish(shape, program, factors, values, lane)
+            start, ticks, rows = finished(shape, program, factors, values, lane)
             quanta: Any = jnp.zeros_like(ticks)
             if shape.paired:
-                first = _at(program.pair_first, lane.kind)[:, None]
-                quanta = _at(program.pairs, rows + first)
+                first = take(program.pair_first, lane.kind)[:, None]
+                quanta = take(program.pairs, rows + first)
             if shape.apart:
-                shift = _at(program.own_shift, lane.kind)
-                first = _at(program.own_first, lane.kind)
-                own = _values(shape, program, lane.words[1], shift, first)[1]
+                shift = take(program.own_shift, lane.kind)
+                first = take(program.own_first, lane.kind)
+                own = row_values(shape, program, lane.words[1], shift, first)[1]
                 quanta = quanta + own
             if shape.scaled:
-                scale = _at(factors, lane.scale_energy)
+                scale = take(factors, lane.scale_energy)
                 quanta = jnp.rint(quanta * scale).astype(jnp.int32)
             values = values.at[lane.writes].set(start + ticks, mode="promise_in_bounds")
             return values, (ticks, quanta, start)
@@ -151,9 +151,9 @@ def drawn(shape: Shape) -> Callable[..., Drawn]:
             return array.reshape(-1, *array.shape[2:])
 
         def chunk(one: Any) -> Any:
-            return _chunk(shape, program, samples, one)
+            return chunked(shape, program, samples, one)
 
-        lanes = jax.tree.map(flat, lax.map(chunk, _lanes(program)))
+        lanes = jax.tree.map(flat, lax.map(chunk, lane_arrays(program)))
         values = jnp.zeros((shape.slots + 2, samples.shape[0]), jnp.int32)
         values, found = lax.scan(step, values, lanes)
         return Drawn(values[program.last], *found)
@@ -214,23 +214,23 @@ def passed(
         def step(carry: Any, one: _Step) -> Any:
             values, state, held, sums, overflow = carry
             start = jnp.maximum(
-                _at(values, one.reads[:, 0]), _at(values, one.reads[:, 1])
+                take(values, one.reads[:, 0]), take(values, one.reads[:, 1])
             )
-            met = _at(state, one.row)
+            met = take(state, one.row)
             gap = start - lax.bitcast_convert_type(met[:, -1], jnp.int32)
             gap = gap.astype(jnp.float32) * tick
-            rate = _at(rows.rate, one.row)[:, :, None]
-            gain = _at(rows.gain, one.row)[:, :, None]
+            rate = take(rows.rate, one.row)[:, :, None]
+            gain = take(rows.gain, one.row)[:, :, None]
             tau = 1.0 / rate
-            leak = _at(rows.leak, one.row)[:, None]
+            leak = take(rows.leak, one.row)[:, None]
             falls, decays = held
             falls = falls.at[one.place].set(
                 jnp.exp(-gap[:, None] * rate), mode="promise_in_bounds"
             )
-            x = met[:, :-1] * _at(falls, one.place)
+            x = met[:, :-1] * take(falls, one.place)
             total = x.sum(axis=1)
-            slope = (_at(rows.slope, one.row) * one.share)[:, None]
-            limit = _at(rows.threshold, one.row)[:, None]
+            slope = (take(rows.slope, one.row) * one.share)[:, None]
+            limit = take(rows.threshold, one.row)[:, None]
             # Rounded apart, so that no slope and no excess leave a duration as it is.
             drawn = one.ticks.astype(jnp.float32)
             before = jnp.rint(drawn * (slope * jnp.maximum(total - limit, 0.0)))
@@ -241,7 +241,7 @@ def passed(
                 beside = jnp.rint(own * one.slow).astype(jnp.int32)
             full = one.ticks + before + beside
             values = values.at[one.writes].set(start + full, mode="promise_in_bounds")
-            finish = _at(values, one.writes)
+            finish = take(values, one.writes)
             full = finish - start
             t = full.astype(jnp.float32) * tick
             energy = one.drawn.astype(jnp.float32) * laid.quantum
@@ -250,7 +250,7 @@ def passed(
                 energy = energy + one.rate[:, None] * t
             z = t[:, None] * rate
             decays = decays.at[one.place].set(jnp.exp(-z), mode="promise_in_bounds")
-            decay = _at(decays, one.place)
+            decay = take(decays, one.place)
             part = _part(z, decay)
             kept = x * decay
             after = kept + (gain * rate) * energy[:, None] * part

@@ -143,26 +143,26 @@ def words(samples: Any, draws: Any, key: Any, limbs: bool) -> tuple[Any, Any]:
     return c0, c1
 
 
-def _at(table: Any, rows: Any) -> Any:
+def take(table: Any, rows: Any) -> Any:
     return table.at[rows].get(mode="promise_in_bounds")
 
 
-def _values(
+def row_values(
     shape: Shape, program: Program, words: Any, shift: Any, first: Any
 ) -> tuple[Any, Any]:
     """Row of each word by the table of its lane, and what it is worth."""
     shift = shift[:, None]
     own = words >> shift
     cell = own.astype(jnp.int32) + first[:, None]
-    limit = _at(program.limits, cell)
+    limit = take(program.limits, cell)
     above = words >= limit
     rows = 2 * cell + above.astype(jnp.int32)
-    values = _at(program.values, rows)
+    values = take(program.values, rows)
     if shape.spread:
         # What the choice of a row leaves over of a word is uniform: where within its
         # interval the value lies. Less than 2^24 words, so that floats hold them.
         over = (words - jnp.where(above, limit, own << shift)).astype(jnp.int32)
-        part = over.astype(jnp.float32) * _at(program.slopes, rows)
+        part = over.astype(jnp.float32) * take(program.slopes, rows)
         values = values + part.astype(jnp.int32)
     return rows, values
 
@@ -178,7 +178,7 @@ class _Lane(NamedTuple):
     words: tuple[Any, ...]
 
 
-def _chunk(shape: Shape, program: Program, samples: Any, chunk: Any) -> _Lane:
+def chunked(shape: Shape, program: Program, samples: Any, chunk: Any) -> _Lane:
     """Lanes of a chunk of steps with their words.
 
     Words alone are worked out for many steps at once and then handed to the scan,
@@ -192,15 +192,18 @@ def _chunk(shape: Shape, program: Program, samples: Any, chunk: Any) -> _Lane:
     return _Lane(reads, writes, kind, scale, scale_energy, held)
 
 
-def _finish(
+def finished(
     shape: Shape, program: Program, factors: Any, values: Any, lane: _Lane
 ) -> tuple[Any, Any, Any]:
     """Starts and ticks of one step, and their rows."""
-    shift, first = _at(program.shift, lane.kind), _at(program.first, lane.kind)
-    rows, ticks = _values(shape, program, lane.words[0], shift, first)
+    shift, first = (
+        take(program.shift, lane.kind),
+        take(program.first, lane.kind),
+    )
+    rows, ticks = row_values(shape, program, lane.words[0], shift, first)
     if shape.scaled:
-        ticks = jnp.rint(ticks * _at(factors, lane.scale)).astype(jnp.int32)
-    start = jnp.maximum(_at(values, lane.reads[:, 0]), _at(values, lane.reads[:, 1]))
+        ticks = jnp.rint(ticks * take(factors, lane.scale)).astype(jnp.int32)
+    start = jnp.maximum(take(values, lane.reads[:, 0]), take(values, lane.reads[:, 1]))
     return start, ticks, rows
 
 
@@ -210,28 +213,31 @@ def _amounts(
     """What each lane of a step adds to every sum, shape (lanes, samples) each."""
     kind = lane.kind
     amounts = [
-        ticks.astype(jnp.int64) * _at(program.coefficient[c], kind)[:, None]
+        ticks.astype(jnp.int64) * take(program.coefficient[c], kind)[:, None]
         for c in range(shape.charges)
     ]
     if not shape.energies:
         return amounts
     quanta: Any = 0
     if shape.paired:
-        quanta = _at(program.pairs, rows + _at(program.pair_first, kind)[:, None])
+        quanta = take(program.pairs, rows + take(program.pair_first, kind)[:, None])
     if shape.apart:
-        shift, first = _at(program.own_shift, kind), _at(program.own_first, kind)
-        _, own = _values(shape, program, lane.words[1], shift, first)
+        shift, first = (
+            take(program.own_shift, kind),
+            take(program.own_first, kind),
+        )
+        _, own = row_values(shape, program, lane.words[1], shift, first)
         quanta = quanta + own.astype(jnp.int64)
     if shape.scaled:
-        quanta = jnp.rint(quanta * _at(factors, lane.scale_energy))
+        quanta = jnp.rint(quanta * take(factors, lane.scale_energy))
     quanta = quanta.astype(jnp.int64)
     if shape.energies == 1:
         return [*amounts, quanta]
-    member = [_at(program.member[e], kind)[:, None] for e in range(shape.energies)]
+    member = [take(program.member[e], kind)[:, None] for e in range(shape.energies)]
     return amounts + [quanta * share for share in member]
 
 
-def _lanes(program: Program) -> Any:
+def lane_arrays(program: Program) -> Any:
     return (
         program.reads,
         program.writes,
@@ -249,7 +255,7 @@ def _block(shape: Shape, program: Program, samples: Any, factors: Any) -> Any:
 
     def step(carry: Any, lane: _Lane) -> Any:
         values, sums = carry
-        start, ticks, rows = _finish(shape, program, factors, values, lane)
+        start, ticks, rows = finished(shape, program, factors, values, lane)
         # Each value is consumed by one scatter: XLA works out anew what has two.
         values = values.at[lane.writes].set(start + ticks, mode="promise_in_bounds")
         # Sums by lane: reducing over lanes at every step costs more than the rest.
@@ -258,7 +264,7 @@ def _block(shape: Shape, program: Program, samples: Any, factors: Any) -> Any:
 
     def outer(carry: Any, chunk: Any) -> Any:
         values, sums = carry
-        lanes = _chunk(shape, program, samples, chunk)
+        lanes = chunked(shape, program, samples, chunk)
         nothing = jnp.zeros((lanes.kind.shape[1], count), jnp.int64)
         (values, by_lane), _ = lax.scan(step, (values, [nothing] * summed), lanes)
         sums = [s + a.sum(axis=0) for s, a in zip(sums, by_lane, strict=True)]
@@ -266,7 +272,7 @@ def _block(shape: Shape, program: Program, samples: Any, factors: Any) -> Any:
 
     values = jnp.zeros((shape.slots + 2, count), jnp.int32)
     sums = [jnp.zeros(count, jnp.int64)] * summed
-    (values, sums), _ = lax.scan(outer, (values, sums), _lanes(program))
+    (values, sums), _ = lax.scan(outer, (values, sums), lane_arrays(program))
     whole = jnp.stack(sums) if summed else jnp.zeros((0, count), jnp.int64)
     return values[program.last], whole
 
@@ -311,14 +317,14 @@ def finishes(shape: Shape) -> Callable[..., Any]:
 
     def block(program: Program, samples: Any, factors: Any) -> Any:
         def step(values: Any, lane: _Lane) -> Any:
-            start, ticks, _ = _finish(bare, program, factors, values, lane)
+            start, ticks, _ = finished(bare, program, factors, values, lane)
             finish = start + ticks
             return values.at[lane.writes].set(finish), (start, finish)
 
         def outer(values: Any, chunk: Any) -> Any:
-            return lax.scan(step, values, _chunk(bare, program, samples, chunk))
+            return lax.scan(step, values, chunked(bare, program, samples, chunk))
 
         values = jnp.zeros((bare.slots + 2, samples.shape[0]), jnp.int32)
-        return lax.scan(outer, values, _lanes(program))[1]
+        return lax.scan(outer, values, lane_arrays(program))[1]
 
     return jax.jit(block)

@@ -29,6 +29,7 @@ __all__ = [
     "CampaignError",
     "Settings",
     "failures_of",
+    "is_begun",
     "order_of",
     "read_blocks",
     "run",
@@ -145,14 +146,15 @@ def run(
     with locked(folder / "campaign.lock") as lock:
         _declare(campaign, folder)
         meter = _probed(campaign.meter, folder)
-        done = set(read_blocks(folder, campaign))
+        done = read_blocks(folder, campaign)
         total = campaign.blocks * len(campaign.workloads)
         started = len(done)
         failures = [0] * len(campaign.workloads)
         for block, arm in order_of(campaign):
             if (block, arm) in done:
                 continue
-            found = _block(campaign, meter, folder, block, arm, lock)
+            asked = _asked(campaign, meter, folder, block, arm, done)
+            found = _block(asked, folder, lock)
             if "failure" in found:
                 failures[arm] += 1
                 if failures[arm] == MOST_FAILURES or not done:
@@ -162,7 +164,7 @@ def run(
                     )
                 continue
             failures[arm] = 0
-            done.add((block, arm))
+            done[block, arm] = found
             if progress is not None:
                 progress(len(done), total, found)
         return len(done) - started
@@ -176,26 +178,50 @@ def _declare(campaign: Campaign, folder: Path) -> None:
     if not path.exists() or not begun:  # nothing measured, nothing to keep to
         write_atomic(path, json.dumps(declared, indent=1).encode())
         return
-    try:
-        there = json.loads(path.read_bytes())
-    except ValueError as error:
-        raise CampaignError(f"{path}: cannot be read: {error}") from error
-    if not isinstance(there, dict):
-        raise CampaignError(f"{path}: no campaign is declared in it")
+    there = _declared_in(folder)
     if isinstance(there.get("blocks"), int) and there["blocks"] > campaign.blocks:
         raise CampaignError(
             f"{path}: blocks was {there['blocks']} and is now {campaign.blocks}; "
             "expected as many or more"
         )
-    for key in declared:
-        # More blocks may be asked for later; the order of the first stays the same.
-        if key != "blocks" and there.get(key) != declared[key]:
-            raise CampaignError(
-                f"{path}: {key} was {json.dumps(there.get(key))} and is now "
-                f"{json.dumps(declared[key])}; expected the same, or another folder"
-            )
+    for key in _changed(declared, there):
+        raise CampaignError(
+            f"{path}: {key} was {json.dumps(there.get(key))} and is now "
+            f"{json.dumps(declared[key])}; expected the same, or another folder"
+        )
     if there.get("blocks") != campaign.blocks:
         write_atomic(path, json.dumps(declared, indent=1).encode())
+
+
+def _declared_in(folder: Path) -> dict[str, Any]:
+    """Return what a folder was begun with."""
+    path = folder / "campaign.json"
+    try:
+        there = json.loads(path.read_bytes())
+    except (OSError, ValueError) as error:
+        raise CampaignError(f"{path}: cannot be read: {error}") from error
+    if not isinstance(there, dict):
+        raise CampaignError(f"{path}: no campaign is declared in it")
+    return there
+
+
+def _changed(declared: Mapping[str, Any], there: Mapping[str, Any]) -> list[str]:
+    """Return what is declared otherwise.
+
+    More blocks may be asked for later; the order of the first stays the same.
+    """
+    return [k for k in declared if k != "blocks" and there.get(k) != declared[k]]
+
+
+def is_begun(campaign: Campaign, folder: str | Path) -> bool:
+    """Whether a folder holds finished blocks of this campaign and no other."""
+    folder = Path(folder)
+    try:
+        declared = json.loads(json.dumps(campaign.declared()))
+        same = not _changed(declared, _declared_in(folder))
+        return same and bool(read_blocks(folder, campaign))
+    except CampaignError:
+        return False
 
 
 def _path(folder: Path, block: int, arm: int) -> Path:
@@ -273,17 +299,21 @@ def _probed(meter: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     }
 
 
-def _block(
+def _asked(
     campaign: Campaign,
     meter: Mapping[str, Any],
     folder: Path,
     block: int,
     arm: int,
-    lock: IO[bytes],
+    done: Mapping[tuple[int, int], Mapping[str, Any]],
 ) -> dict[str, Any]:
-    """Run one block in a process of its own; return what it wrote, or its failure."""
-    path = _path(folder, block, arm)
-    asked = {
+    """Say what a block is told.
+
+    All keep to the temperature of the first block, and to the repetitions of the first
+    one of their arm.
+    """
+    mine = [key for key in done if key[1] == arm]
+    return {
         "block": block,
         "arm": arm,
         "workload": asdict(campaign.workloads[arm]),
@@ -291,27 +321,30 @@ def _block(
         "seed": [campaign.seed, block, arm],
         "settings": asdict(campaign.settings),
         "keep_output": campaign.equal_work is not None,
-        "reference": _first(folder, "*", "temperature"),
-        "repetitions": _first(folder, f"*-{arm:03d}", "grain"),
-        "file": str(path.resolve()),
+        "reference": done[min(done)].get("temperature") if done else None,
+        "repetitions": done[min(mine)]["grain"] if mine else None,
+        "file": str(_path(folder, block, arm).resolve()),
     }
-    with _process(asked, lock) as process:
+
+
+def _block(asked: Mapping[str, Any], folder: Path, lock: IO[bytes]) -> dict[str, Any]:
+    """Run one block in a process of its own; return what it wrote, or its failure."""
+    path = Path(asked["file"])
+    with _process(lock) as process:
         _, said = process.communicate(json.dumps(asked).encode())
     if process.returncode == 0 and path.exists():
         return json.loads(path.read_bytes())
     last = said.decode(errors="replace").strip().splitlines()[-1:] or [
         f"its process ended with status {process.returncode}"
     ]
-    failed = folder / "failed.jsonl"
-    with failed.open("a", encoding="utf-8") as file:
-        file.write(json.dumps({"block": block, "arm": arm, "failure": last[0]}) + "\n")
-    return {"failure": last[0]}
+    failed = {"block": asked["block"], "arm": asked["arm"], "failure": last[0]}
+    with (folder / "failed.jsonl").open("a", encoding="utf-8") as file:
+        file.write(json.dumps(failed) + "\n")
+    return failed
 
 
 @contextmanager
-def _process(
-    asked: Mapping[str, Any], lock: IO[bytes]
-) -> Iterator[subprocess.Popen[bytes]]:
+def _process(lock: IO[bytes]) -> Iterator[subprocess.Popen[bytes]]:
     """Start a block; whatever happens, it does not outlive the `with`."""
     process = subprocess.Popen(
         [sys.executable, "-m", "probcalc.measurement.block"],
@@ -330,9 +363,3 @@ def _process(
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
-
-
-def _first(folder: Path, name: str, field: str) -> Any:
-    """A field of the first block there is, which the others keep to; None without."""
-    first = sorted((folder / "blocks").glob(f"{name}.json"))[:1]
-    return json.loads(first[0].read_bytes()).get(field) if first else None

@@ -14,8 +14,9 @@ from probcalc.errors import InputError
 from probcalc.measurement.campaign import Campaign, read_blocks
 from probcalc.measurement.equalwork import Output, predicate_of, same_work
 from probcalc.measurement.signature import Signature, Window
+from probcalc.measurement.store import save
 
-__all__ = ["Arm", "Excluded", "collected", "signature_of"]
+__all__ = ["Arm", "Excluded", "collected", "signature_of", "written"]
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -70,6 +71,12 @@ class Arm:
     idle_temperature: FloatArray
     excluded: tuple[Excluded, ...]
     records: tuple[Mapping[str, Any], ...]
+
+    @property
+    def sources(self) -> list[str]:
+        """Sources that the energy of the valid windows came from, sorted."""
+        found = (w for record in self.records for w in record["windows"])
+        return sorted({str(w["source"]) for w in found if w["valid"]})
 
     @property
     def static_power(self) -> float:
@@ -328,3 +335,20 @@ def _windows(arm: Arm, whole: Mapping[int, tuple[str, ...]]) -> Iterator[Window]
                 scope=idle["scope"],
                 details={"idle": True, "temperature": rest["temperature"]},
             )
+
+
+def written(
+    campaign: Campaign, folder: str | Path, device: str | None = None
+) -> tuple[tuple[Arm, Path], ...]:
+    """Write the signature of every arm to the folder's ``signatures``.
+
+    Returns
+    -------
+    tuple of (Arm, Path)
+        What each arm is, and its file; what was there of the campaign is replaced.
+    """
+    place = Path(folder) / "signatures"
+    return tuple(
+        (arm, save(signature_of(campaign, arm, device), place, existing="replace"))
+        for arm in collected(campaign, folder)
+    )

@@ -68,6 +68,11 @@ class Timer:
     between: Callable[[Any, Any], float]
     wait: Callable[[Any], Any]
 
+    @property
+    def on_host(self) -> bool:
+        """Whether marks are of the host's clock, which has to wait for outputs."""
+        return self.name in ("host", "jax")
+
     def run(
         self,
         repetition: Callable[[], Any],
@@ -88,13 +93,13 @@ class Timer:
                 time.sleep(float(gaps[i]))
             before = self.mark()
             output = repetition()
-            if self.name in ("host", "jax"):
+            if self.on_host:
                 self.wait(output)
             marks.append((before, self.mark()))
         self.wait(output)
         end = time.monotonic()
         duration = np.array([self.between(a, b) for a, b in marks])
-        if self.name in ("host", "jax"):
+        if self.on_host:
             done = np.array([b for _, b in marks])
         else:
             # Events share the device's clock: the last one is complete at the end.

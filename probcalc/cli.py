@@ -61,7 +61,11 @@ def main(argv: Sequence[str] | None = None) -> int:
             reconfigure(errors="backslashreplace")
     try:
         arguments = _parser().parse_args(argv)
-        status = arguments.run(arguments)
+        if getattr(arguments, "list_examples", False):
+            print("\n".join(plans.list_examples()))
+            status = 0
+        else:
+            status = arguments.run(arguments)
         sys.stdout.flush()
         return status
     except ProbcalcError as error:

@@ -57,20 +57,7 @@ def realised(setup: Setup) -> tuple[Plan, Pass] | None:
             made[key] = len(elements)
             elements.append(element)
         element_of[v] = made[key]
-    moved = Plan.from_arrays(
-        elements=elements,
-        element_of=element_of,
-        sources=plan.sources,
-        targets=plan.targets,
-        lags=plan.lags,
-        kinds=plan.kinds,
-        releases=plan.releases,
-        names=plan.names,
-        labels=plan.labels,
-        baselines=plan.baselines,
-        name=plan.name,
-    )
-    return moved, found
+    return plan.with_elements(elements, element_of), found
 
 
 def _one(effect: Effect) -> Effect | None:

@@ -217,12 +217,7 @@ class Problem:
                 known[e, k] = len(elements)
                 elements.append(self.element(e, k))
             element_of[v] = known[e, k]
-        made = Plan.from_arrays(
-            elements=elements, element_of=element_of, sources=plan.sources,
-            targets=plan.targets, lags=plan.lags, kinds=plan.kinds,
-            releases=plan.releases, names=plan.names, labels=plan.labels,
-            baselines=plan.baselines, name=name or plan.name,
-        )  # fmt: skip
+        made = plan.with_elements(elements, element_of, name=name)
         if plan.draws.fresh:
             return made
         return made.drawn(plan.draws.rows_by or None, plan.draws.factors)

@@ -267,18 +267,10 @@ def _with_laws(plan: Plan, record: Record, rows: IntArray, grouping: Grouping) -
         law = Constant(float(times.mean())) if grouping.means else Empirical(times)
         template = plan.elements[int(plan.element_of[nodes[0]])]
         elements.append(template.with_laws(law, Constant(0.0)))
-    return Plan.from_arrays(
-        elements=elements,
-        element_of=number,
-        sources=plan.sources,
-        targets=plan.targets,
-        lags=plan.lags,
-        kinds=plan.kinds,
-        releases=plan.releases,
-        names=plan.names,
-        labels=plan.labels,
+    return plan.with_elements(
+        elements,
+        number,
         baselines={d: plan.baselines[d] for e in elements for d in e.devices},
-        name=plan.name,
     )
 
 

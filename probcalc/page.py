@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from probcalc._version import __version__
 
 if TYPE_CHECKING:
+    from probcalc.plan import Plan
     from probcalc.planfile import PlanFile
     from probcalc.prediction import Prediction
 
@@ -68,8 +69,11 @@ def page(
         Of the timeline and of what moves the mean.
     """
     from probcalc import pictures, report
+    from probcalc.plan import Plan
 
     scales = report.scales(found)
+    term = plan.term
+    scheduled = term if isinstance(term, Plan) else Plan.from_term(term)
     parts = [
         f"<h1>{_text(found['plan'])}</h1>",
         f"<p class=note>{_text(found['description'])}</p>"
@@ -81,10 +85,10 @@ def page(
         _sure(found),
         _picture(pictures.exceedance(prediction, found, scales), "exceedance"),
         "<h2>Where the energy goes</h2>",
-        _where(plan, found, scales),
+        _where(scheduled, found, scales),
         "<h2>What would change it</h2>",
-        _change(plan, scales, seed),
-        _timeline(plan, seed),
+        _change(scheduled, scales, seed),
+        _timeline(scheduled, seed),
         "<h2>Method and provenance</h2>",
         _provenance(found, source, seed),
     ]
@@ -184,14 +188,11 @@ def _picture(figure: Any, name: str) -> str:
     return f"<figure id={name}>{pictures.as_svg(figure)}</figure>"
 
 
-def shares_of(term: Any) -> list[tuple[str, int, float, float]]:
+def shares_of(plan: Plan) -> list[tuple[str, int, float, float]]:
     """Return of each element its executions, mean time in s and dynamic energy in J.
 
     Times are summed over executions; what runs at once is counted for each.
     """
-    from probcalc.plan import Plan
-
-    plan = term if isinstance(term, Plan) else Plan.from_term(term)
     totals: dict[str, list[float]] = {}
     for i, e in enumerate(plan.elements):
         count = int((plan.element_of == i).sum())
@@ -203,7 +204,7 @@ def shares_of(term: Any) -> list[tuple[str, int, float, float]]:
 
 
 def _where(
-    plan: PlanFile, found: Mapping[str, Any], scales: Mapping[str, tuple[float, str]]
+    plan: Plan, found: Mapping[str, Any], scales: Mapping[str, tuple[float, str]]
 ) -> str:
     scale, unit = scales["energy"]
     whole = found["energy"]["mean"]
@@ -214,9 +215,9 @@ def _where(
         mean = _figure(found[kind]["mean"], scale, unit)
         lines.append(f"{kind.replace('_', ' ')}: {mean}{shown}")
     rows = []
-    for name, count, seconds, joules in sorted(
-        shares_of(plan.term), key=lambda r: -r[3]
-    )[:MOST_ROWS]:
+    for name, count, seconds, joules in sorted(shares_of(plan), key=lambda r: -r[3])[
+        :MOST_ROWS
+    ]:
         share = joules / whole if whole else math.nan
         rows.append(
             [
@@ -231,12 +232,12 @@ def _where(
     return f"<p>{'; '.join(lines)} (means).</p>" + _table(head, rows)
 
 
-def _change(plan: PlanFile, scales: Mapping[str, tuple[float, str]], seed: int) -> str:
+def _change(plan: Plan, scales: Mapping[str, tuple[float, str]], seed: int) -> str:
     from probcalc.errors import ProbcalcError
     from probcalc.validation.sensitivity import sensitivity
 
     try:
-        found = sensitivity(plan.term, samples=SAMPLES, seed=seed)
+        found = sensitivity(plan, samples=SAMPLES, seed=seed)
     except ProbcalcError as error:
         return f"<p class=note>Not worked out: {_text(error)}</p>"
     scale, unit = scales["energy"]
@@ -256,17 +257,13 @@ def _change(plan: PlanFile, scales: Mapping[str, tuple[float, str]], seed: int) 
     )
 
 
-def _timeline(plan: PlanFile, seed: int) -> str:
+def _timeline(plan: Plan, seed: int) -> str:
     from probcalc import pictures
     from probcalc.errors import ProbcalcError
     from probcalc.montecarlo import simulate
-    from probcalc.plan import Plan
 
-    scheduled = plan.term
-    if not isinstance(scheduled, Plan):
-        scheduled = Plan.from_term(scheduled)
     try:
-        figure, one = pictures.timeline(simulate(scheduled, samples=SAMPLES, seed=seed))
+        figure, one = pictures.timeline(simulate(plan, samples=SAMPLES, seed=seed))
     except ProbcalcError as error:
         return f"<h2>Timeline</h2><p class=note>Not drawn: {_text(error)}</p>"
     return (

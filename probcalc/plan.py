@@ -316,6 +316,43 @@ class Plan:
         )
         return replace(self, draws=Draws(_held(groups), by, held))
 
+    def with_elements(
+        self,
+        elements: Sequence[Element],
+        element_of: npt.ArrayLike,
+        *,
+        baselines: Mapping[str, float] | None = None,
+        name: str | None = None,
+    ) -> Plan:
+        """Return the same nodes and edges with other elements; independent draws.
+
+        Parameters
+        ----------
+        elements, element_of
+            As for `from_arrays`.
+        baselines : mapping of str to float, optional
+            This plan's own without.
+        name : str, optional
+
+        Raises
+        ------
+        InputError, CompositionError
+            As `from_arrays`.
+        """
+        return Plan.from_arrays(
+            elements=elements,
+            element_of=element_of,
+            sources=self.sources,
+            targets=self.targets,
+            lags=self.lags,
+            kinds=self.kinds,
+            releases=self.releases,
+            names=self.names,
+            labels=self.labels,
+            baselines=self.baselines if baselines is None else baselines,
+            name=self.name if name is None else name,
+        )
+
     def serial(self, device: str) -> bool:
         """Whether the nodes of a device can never overlap: one chain of precedence."""
         mine = [i for i, e in enumerate(self.elements) if device in e.devices]

@@ -31,7 +31,9 @@ from probcalc.measurement.equalwork import (
     same_work,
 )
 from probcalc.measurement.instruments import meter_of, nvml, replay
+from probcalc.measurement.measuring import measure
 from probcalc.measurement.settings import Settings
+from probcalc.measurement.store import load_all
 from probcalc.measurement.timers import timer_of
 from probcalc.measurement.workload import Workload, WorkloadError, imported, job_of
 
@@ -102,6 +104,15 @@ def test_blocks_are_measured_in_processes_of_their_own(
                 assert window["reasons"]
     # Nothing is run twice.
     assert run(asked, tmp_path / "out") == 0
+
+
+def test_one_call_measures_and_writes(trace: Path, tmp_path: Path) -> None:
+    meter = replay(trace, period=0.01, reading_window=0.01)
+    asked = {"meter": meter, "blocks": 1, "settings": QUICK, "device": "gpu0"}
+    (found,) = measure(PRODUCT, tmp_path / "out", **asked)
+    assert (found.element, found.devices) == ("product", ("gpu0",))
+    (stored,) = load_all(tmp_path / "out" / "signatures").signatures
+    assert stored.same_as(found)
 
 
 def test_arms_are_interleaved_in_an_order_that_the_seed_tells() -> None:

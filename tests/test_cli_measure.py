@@ -260,6 +260,43 @@ def test_bad_input_is_one_line(
     assert error.count("\n") == 1
 
 
+@pytest.mark.slow
+def test_the_script_for_a_gpu_through_pynvml(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    standin = Standin(built(tmp_path_factory.getbasetemp() / "standin"), tmp_path)
+    board = record(
+        "device",
+        uuid="GPU-a",
+        trace=standin.constant(250),
+        period_ms=20,
+        window_ms=20,
+        arch=9,
+        throttle_fields="74,269",
+    )
+    config = tmp_path / "board"
+    config.write_text("\n".join([real_clock(), board]) + "\n")
+    out = tmp_path / "gpu"
+    done = subprocess.run(
+        [sys.executable, "-m", "probcalc.validation.gpu", str(out), "--blocks", "2"],
+        env=os.environ
+        | {
+            "LD_LIBRARY_PATH": str(standin.library.parent),
+            "PROBCALC_STANDIN": str(config),
+        },
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = json.loads((out / "summary.json").read_text())
+    assert found["device"]["uuid"] == "GPU-a"
+    for arm in found["arms"].values():
+        assert arm["static_power_w"] == pytest.approx(250.0, rel=0.05)
+    assert len(found["verdicts"]) == 4
+
+
 def test_the_script_for_a_gpu_without_one(
     trace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -59,9 +59,6 @@ def add(commands: Any) -> None:
 
 
 def _frontier(arguments: argparse.Namespace) -> int:
-    if arguments.list_examples:
-        print("\n".join(plans.list_examples()))
-        return 0
     if arguments.points is None:
         raise InputError("--points is missing: a .csv with the points of the elements")
     if arguments.risk is not None and arguments.deadline is None:

@@ -7,7 +7,6 @@ import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from probcalc.errors import InputError
@@ -162,7 +161,7 @@ def _loading(load: Callable[..., Any]) -> Callable[[], object]:
 
 
 def _measure(arguments: argparse.Namespace) -> int:
-    from probcalc.measurement.campaign import CampaignError, run
+    from probcalc.measurement.campaign import CampaignError, is_begun, run
 
     campaign = _campaign(arguments)
     status, failure = 0, None
@@ -174,7 +173,7 @@ def _measure(arguments: argparse.Namespace) -> int:
             status = 130
         except CampaignError as error:
             failure = error
-    if failure is not None and not _begun(arguments.out, campaign):
+    if failure is not None and not is_begun(campaign, arguments.out):
         raise failure
     found = _written(campaign, arguments)
     if arguments.json:
@@ -187,25 +186,6 @@ def _measure(arguments: argparse.Namespace) -> int:
     if unused and not status:
         raise InputError(f"{unused[0]}: no valid window; its reasons are above")
     return status
-
-
-def _begun(out: str, campaign: Campaign) -> bool:
-    """Whether any block of this campaign is there, so that it can be written."""
-    from probcalc.measurement.campaign import CampaignError, read_blocks
-
-    try:
-        return bool(read_blocks(out, campaign)) and _same(out, campaign)
-    except CampaignError:
-        return False
-
-
-def _same(out: str, campaign: Campaign) -> bool:
-    """Whether the folder was begun with this campaign."""
-    content = json.loads((Path(out) / "campaign.json").read_bytes())
-    declared = json.loads(json.dumps(campaign.declared()))
-    return isinstance(content, dict) and all(
-        content.get(key) == declared[key] for key in declared if key != "blocks"
-    )
 
 
 def _campaign(arguments: argparse.Namespace) -> Campaign:
@@ -299,16 +279,14 @@ def _power(block: Mapping[str, Any]) -> str:
 
 def _written(campaign: Campaign, arguments: argparse.Namespace) -> dict[str, Any]:
     """Write the signatures of what is there; say what is used and what is not."""
-    from probcalc.measurement.campaign import failures_of
-    from probcalc.measurement.collected import collected, signature_of
-    from probcalc.measurement.store import save
+    import numpy as np
 
-    folder = Path(arguments.out) / "signatures"
+    from probcalc.measurement.campaign import failures_of
+    from probcalc.measurement.collected import written
+
     found = []
-    for arm in collected(campaign, arguments.out):
-        signature = signature_of(campaign, arm, arguments.name)
-        path = save(signature, folder, existing="replace")
-        used = signature.complete
+    for arm, path in written(campaign, arguments.out, arguments.name):
+        used = np.isfinite(arm.energy)
         found.append(
             {
                 "element": arm.name,
@@ -316,6 +294,7 @@ def _written(campaign: Campaign, arguments: argparse.Namespace) -> dict[str, Any
                 "blocks": len(arm.blocks),
                 "windows_used": int(used.sum()),
                 "grain": arm.grain,
+                "sources": arm.sources,
                 "time_s": float(arm.time[used].mean()) if used.any() else None,
                 "energy_j": float(arm.energy[used].mean()) if used.any() else None,
                 "static_power_w": arm.static_power if arm.idle_power.size else None,
@@ -346,6 +325,11 @@ def _as_text(found: Mapping[str, Any]) -> str:
                 f"{s['element']}: {s['blocks']} blocks, {s['windows_used']} windows of "
                 f"{s['grain']} runs; a run takes {s['time_s']:.4g} s and "
                 f"{s['energy_j']:.4g} J (means)"
+            )
+        polled = [source for source in s["sources"] if source != "counter"]
+        if polled:
+            lines.append(
+                f"  warning: energy from polled {polled[0]}, not from a counter"
             )
         lines += [
             f"  block {e['block']}"

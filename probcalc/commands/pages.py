@@ -73,9 +73,6 @@ def add(commands: Any) -> None:
 
 
 def _report(arguments: argparse.Namespace) -> int:
-    if arguments.list_examples:
-        print("\n".join(plans.list_examples()))
-        return 0
     if arguments.output is None or not arguments.output.endswith(".html"):
         raise InputError(f"-o: {arguments.output!r} found; expected an .html file")
     if arguments.plot is not None:
@@ -83,11 +80,8 @@ def _report(arguments: argparse.Namespace) -> int:
     asked = plans.checked(arguments)
     plan = plans.read(arguments)
     from probcalc import page, report
-    from probcalc.plan import Plan
-    from probcalc.prediction import predict
 
-    baselines = None if isinstance(plan.term, Plan) else plan.baselines
-    prediction = predict(plan.term, arguments.method, baselines=baselines)
+    prediction = plans.predicted(plan, arguments.method)
     found = report.budget(plan, prediction, **asked)
     source = arguments.plan if arguments.plan not in (None, "-") else None
     text = page.page(plan, prediction, found, source=source, seed=arguments.seed)

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
 
     from probcalc.planfile import PlanFile
+    from probcalc.prediction import Prediction
 
 __all__ = [
     "BUDGET_HELP",
@@ -23,6 +24,7 @@ __all__ = [
     "asked",
     "checked",
     "list_examples",
+    "predicted",
     "read",
     "source",
     "status",
@@ -197,18 +199,21 @@ def checked(arguments: argparse.Namespace) -> dict[str, Any]:
     return {"levels": points, "limits": limits, "rtol": arguments.rtol}
 
 
-def _budget(arguments: argparse.Namespace) -> int:
-    if arguments.list_examples:
-        print("\n".join(list_examples()))
-        return 0
-    wanted = checked(arguments)
-    plan = read(arguments)
-    from probcalc import report
+def predicted(plan: PlanFile, method: Any, **options: Any) -> Prediction:
+    """Predict a plan file; a schedule states its baselines itself."""
     from probcalc.plan import Plan
     from probcalc.prediction import predict
 
     baselines = None if isinstance(plan.term, Plan) else plan.baselines
-    prediction = predict(plan.term, arguments.method, baselines=baselines)
+    return predict(plan.term, method, baselines=baselines, **options)
+
+
+def _budget(arguments: argparse.Namespace) -> int:
+    wanted = checked(arguments)
+    plan = read(arguments)
+    from probcalc import report
+
+    prediction = predicted(plan, arguments.method)
     found = report.budget(plan, prediction, **wanted)
     if arguments.plot is not None:
         report.plot(prediction, found, arguments.plot)
@@ -220,19 +225,13 @@ def _budget(arguments: argparse.Namespace) -> int:
 
 
 def _simulate(arguments: argparse.Namespace) -> int:
-    if arguments.list_examples:
-        print("\n".join(list_examples()))
-        return 0
     wanted = checked(arguments)
     plan = read(arguments)
     from probcalc import report, simulated
-    from probcalc.plan import Plan
-    from probcalc.prediction import predict
 
-    prediction = predict(
-        plan.term,
+    prediction = predicted(
+        plan,
         "monte-carlo",
-        baselines=None if isinstance(plan.term, Plan) else plan.baselines,
         samples=arguments.samples,
         rtol=wanted.pop("rtol"),
         seed=arguments.seed,

@@ -159,18 +159,13 @@ def _show(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _diagnosis(s: Signature, name: str) -> dict[str, Any]:
+def _diagnosis(s: Signature, name: Any) -> dict[str, Any]:
     """Diagnose runs in blocks; what cannot be told is a warning, not an error."""
-    import numpy as np
-
-    from probcalc.validation.blocks import Blocked
     from probcalc.validation.diagnostics import diagnosed
+    from probcalc.validation.measured import runs_of
 
-    good = s.complete
-    values = getattr(s, name)
-    block = np.broadcast_to(np.arange(good.shape[0])[:, None], good.shape)[good]
     try:
-        found = diagnosed(Blocked.of(values[good], block.tolist(), name=name))
+        found = diagnosed(runs_of(s, name, name=name))
     except InputError as error:
         return {"warnings": [str(error)]}
     return {

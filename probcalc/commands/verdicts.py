@@ -312,20 +312,14 @@ def _runs(name: str, of: str) -> tuple[Blocked, int]:
     return Blocked.of(values, blocks, name=path.stem), int(grain)
 
 
-def _signature(path: Path, of: str) -> tuple[Blocked, int]:
+def _signature(path: Path, of: Any) -> tuple[Blocked, int]:
     """Runs of a measured signature, those that are missing left out."""
-    import numpy as np
-
     from probcalc.measurement.store import load
-    from probcalc.validation.blocks import Blocked
+    from probcalc.validation.measured import runs_of
 
     found = load(path)
-    good = found.complete
-    values = (found.energy if of == "energy" else found.time)[good]
-    names = np.array(found.block_names, dtype=object)[:, None]
-    block = np.broadcast_to(names, good.shape)[good]
     name = found.element if found.grain == 1 else f"{found.element} (mean of runs)"
-    return Blocked.of(values, block.tolist(), name=name), found.grain
+    return runs_of(found, of, name=name), found.grain
 
 
 def _margin(arguments: argparse.Namespace, mean: float) -> float:

@@ -22,10 +22,9 @@ import numpy as np
 from probcalc.element import Element
 from probcalc.errors import ProbcalcError
 from probcalc.measurement.campaign import Campaign, run
-from probcalc.measurement.collected import Arm, collected, signature_of
+from probcalc.measurement.collected import Arm, written
 from probcalc.measurement.instruments import meter_of, nvml, replay
 from probcalc.measurement.settings import Settings
-from probcalc.measurement.store import save
 from probcalc.measurement.workload import Workload
 from probcalc.term import Term
 from probcalc.validation.blocks import Blocked
@@ -59,13 +58,7 @@ def summary(campaign: Campaign, folder: Path) -> dict[str, Any]:
     dict
         Plain data: device, driver, date, each arm's figures, and the verdicts.
     """
-    arms = {arm.name: arm for arm in collected(campaign, folder)}
-    for arm in arms.values():
-        save(
-            signature_of(campaign, arm, "gpu0"),
-            folder / "signatures",
-            existing="replace",
-        )
+    arms = {arm.name: arm for arm, _ in written(campaign, folder, "gpu0")}
     found: dict[str, Any] = {
         "device": arms[ARMS[0]].records[0]["device"],
         "host": platform.machine(),
