@@ -217,6 +217,10 @@ def test_no_truth_value_by_accident() -> None:
     for thing in (verdict, verdict.outcome):
         with pytest.raises(TypeError, match="no truth value"):
             bool(thing)
+    assert "margin 1 J at 95%" in as_table([verdict])
+    plain = Claim("x is small", 0.0, "")
+    line = as_table([intersection(plain, [part], [("blocks", 5)])])
+    assert "margin 0 at 95%" in line  # and no gap where there is no unit
     assert verdict.further == 15  # half-width 1 over room 0.5, squared, less the five
 
 

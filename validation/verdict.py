@@ -275,7 +275,8 @@ def as_table(verdicts: Iterable[Verdict]) -> str:
         more = f"; about {v.further} more blocks each" if v.further else ""
         lines.append(
             f"{v.outcome.value.upper():<10}{v.claim.text}, margin "
-            f"{v.claim.margin:.4g} {v.claim.unit} at {v.claim.level:.0%} "
+            f"{v.claim.margin:.4g} {v.claim.unit}".rstrip()
+            + f" at {v.claim.level:.0%} "
             f"({counted}{more})"
         )
         for p in v.parts:
